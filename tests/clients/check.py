@@ -18,8 +18,8 @@ import examples
 import log_check
 import seen_check
 import table
-from clients import CLIENTS, ROUTES, SCENARIOS, base_url, model_of, provider_of, scenarios_of
-from instance import PATIENCE_SECONDS, Api, Instance
+from clients import CLIENTS, OWN_KEY, ROUTES, SCENARIOS, base_url, model_of, provider_of, scenarios_of
+from instance import FEES, PATIENCE_SECONDS, Api, Instance
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -31,7 +31,7 @@ CALLS_AT_ONCE = 4
 CLIENT_SECONDS = 300
 
 
-def prepare(instance, api, meter, client, route, scenario, number):
+def prepare(instance, api, meters, client, route, scenario, number):
     """The job of a scenario, with a customer and a credential of its own."""
     marker = f"{number}-{route}-{scenario}"
     customer_id = api.make_customer(marker)
@@ -43,12 +43,15 @@ def prepare(instance, api, meter, client, route, scenario, number):
         "base_url": base_url(client, route, instance.gateway, instance.mock),
         "prompt": f"mock:marker={marker} {SCENARIOS[scenario]}".strip(), "has_meter": scenario != "rate_limited",
     }
-    job["model"] = model_of(client, job["provider"])
+    job["model"] = model_of(client, job["provider"], scenario)
     if scenario == "rate_limited":
         shape = "anthropic" if client.format == "anthropic" else "openai"
         job["api_key"] = api.make_spend_key(customer_id, rate_limit={"rpm": 1, "burst": 1}, request_shape=shape)
     else:
-        token = {"secret_key": api.secret_key, "customer_id": customer_id, "meter_slug": meter}
+        _, tier_type = OWN_KEY.get(scenario, (None, "tokens_1m"))
+        token = {"secret_key": api.secret_key, "customer_id": customer_id, "meter_slug": meters[tier_type]}
+        if scenario in OWN_KEY:
+            token["provider_key"] = "sk-of-the-caller"
         job["api_key"] = base64.b64encode(json.dumps(token).encode()).decode()
     return job
 
@@ -104,9 +107,9 @@ def main(program, data, installed):
     started = time.monotonic()
     with concurrent.futures.ThreadPoolExecutor(CALLS_AT_ONCE) as pool:
         apis = list(pool.map(lambda _: Api(instance), clients))
-        meter = apis[0].make_meter()
+        meters = {tier_type: apis[0].make_meter(tier_type) for tier_type in FEES}
         wanted = [
-            (instance, api, meter, client, route, scenario, number)
+            (instance, api, meters, client, route, scenario, number)
             for number, (client, api) in enumerate(zip(clients, apis))
             for route in ROUTES
             for scenario in scenarios_of(client, route)

@@ -4,17 +4,16 @@ A scenario is written once per client, in `python/<module>.py` or `node/<module>
 
 import dataclasses
 
-# The routes that are tested. The others are switched on here; `WRITE_TABLE=1 tests/clients/run` adds their tables.
-ROUTES = ["forward", "model", "rewrite"]
-
-# The titles of all routes. What is converted reaches a provider of another format than the client's.
+# The routes and their titles; `WRITE_TABLE=1 tests/clients/run` adds the table of a new one. What is converted reaches a provider of another format than the client's.
 ROUTE_TITLES = {
     "forward": "By forward",
     "model": "By the model endpoints",
     "model_converted": "By the model endpoints, converted",
+    "model_google": "By the model endpoints, converted for Google",
     "rewrite": "By rewrite, to a provider of the same format",
     "rewrite_converted": "By rewrite, converted",
 }
+ROUTES = list(ROUTE_TITLES)
 
 # What each scenario adds to its prompt, for the mock provider.
 SCENARIOS = {
@@ -26,10 +25,17 @@ SCENARIOS = {
     "tools": "",
     "parallel_tools": "mock:calls=2",
     "structured": "",
+    "image_url": "mock:describe=media",
+    "image_base64": "mock:describe=media",
+    "audio": "mock:describe=media",
     "thinking": "",
     "responses": "",
     "responses_stream": "",
+    "responses_image": "mock:describe=media",
     "embeddings": "",
+    "speech": "",
+    "transcription": "",
+    "image": "",
     "no_money": "",
     "rate_limited": "",
     "provider_fails": "mock:status=500",
@@ -45,22 +51,42 @@ TITLES = {
     "tools": "tools",
     "parallel_tools": "parallel tools, streamed",
     "structured": "structured output",
+    "image_url": "image by URL",
+    "image_base64": "image in base64",
+    "audio": "sound",
     "thinking": "thinking",
     "responses": "Responses",
     "responses_stream": "Responses, streamed",
+    "responses_image": "Responses, image",
     "embeddings": "embeddings",
+    "speech": "speech",
+    "transcription": "transcription",
+    "image": "images",
     "no_money": "402",
     "rate_limited": "429",
     "provider_fails": "500",
 }
 
-CHAT = ["chat", "stream", "provider_leaves", "client_leaves", "tools", "parallel_tools", "structured"]
+CHAT = [
+    "chat", "stream", "provider_leaves", "client_leaves", "tools", "parallel_tools", "structured", "image_url",
+    "image_base64",
+]
 REFUSALS = ["no_money", "rate_limited", "provider_fails"]
-OPENAI = [*CHAT, "stream_without_usage", "responses", "responses_stream", "embeddings", *REFUSALS]
+OPENAI = [
+    *CHAT, "stream_without_usage", "audio", "responses", "responses_stream", "responses_image", "embeddings", "speech",
+    "transcription", "image", *REFUSALS,
+]
+
+# What is called on the caller's own key, with the model of each and the tier type of its meter.
+OWN_KEY = {
+    "speech": ("mock-speech", "characters_1m"),
+    "transcription": ("mock-transcription", "minutes"),
+    "image": ("mock-openai", "tokens_1m"),
+}
 
 
 # The routes without an endpoint in Google's format.
-MODEL_ENDPOINTS = ("model", "model_converted")
+MODEL_ENDPOINTS = ("model", "model_converted", "model_google")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,17 +114,21 @@ CLIENTS = [
     # It puts its path before the query of the base URL.
     Client(
         "google-genai (Python)", "python", "google_client", "google",
-        [*CHAT, "thinking", "embeddings", *REFUSALS], cannot=("forward", *MODEL_ENDPOINTS),
+        [*CHAT, "audio", "thinking", "embeddings", *REFUSALS], cannot=("forward", *MODEL_ENDPOINTS),
     ),
     Client(
         "@google/genai (npm)", "node", "google", "google",
-        [*CHAT, "thinking", "embeddings", *REFUSALS], cannot=MODEL_ENDPOINTS,
+        [*CHAT, "audio", "thinking", "embeddings", *REFUSALS], cannot=MODEL_ENDPOINTS,
     ),
-    Client("litellm, openai/…", "frameworks", "litellm_client", "openai", [*CHAT, "embeddings", *REFUSALS], "/v1/"),
+    Client("litellm, openai/…", "frameworks", "litellm_client", "openai", [*CHAT, "audio", "embeddings", *REFUSALS], "/v1/"),
     Client("litellm, anthropic/…", "frameworks", "litellm_client", "anthropic", [*CHAT, *REFUSALS]),
-    Client("litellm, gemini/…", "frameworks", "litellm_client", "google", [*CHAT, *REFUSALS], cannot=MODEL_ENDPOINTS),
-    Client("langchain-openai", "frameworks", "langchain_client", "openai", [*CHAT, "embeddings", *REFUSALS], "/v1/"),
-    Client("ai with @ai-sdk/openai-compatible", "node", "ai_sdk", "openai", [*CHAT, "embeddings", *REFUSALS], "/v1"),
+    # It fetches images itself.
+    Client(
+        "litellm, gemini/…", "frameworks", "litellm_client", "google",
+        [scenario for scenario in [*CHAT, "audio", *REFUSALS] if scenario != "image_url"], cannot=MODEL_ENDPOINTS,
+    ),
+    Client("langchain-openai", "frameworks", "langchain_client", "openai", [*CHAT, "audio", "embeddings", *REFUSALS], "/v1/"),
+    Client("ai with @ai-sdk/openai-compatible", "node", "ai_sdk", "openai", [*CHAT, "audio", "embeddings", *REFUSALS], "/v1"),
 ]
 
 # The routes that reach the provider of the client's own format; the others reach one of another format.
@@ -116,14 +146,16 @@ LITELLMS_GEMINI = "gemini-2.5-flash"
 # Every model of the run, by its provider.
 MODELS = {(provider, f"mock-{provider}") for provider in ("openai", "anthropic", "google")} | {("google", LITELLMS_GEMINI)}
 
-# What is not converted: vectors have no counterpart everywhere, and OpenAI's completions show no thoughts. Rewrite takes no
-# vectors at all.
-ONLY_UNCONVERTED = {"embeddings", "thinking"}
+# What is not converted: vectors and sound have no counterpart everywhere, and OpenAI's completions show no thoughts.
+# Rewrite takes no vectors at all. Only forward takes sound and images to be made.
+ONLY_UNCONVERTED = {"embeddings", "thinking", "audio"}
 NOT_REWRITTEN = {"embeddings"}
 
 
 def provider_of(client, route):
     """The provider that answers."""
+    if route == "model_google":
+        return "google"
     return client.format if route in UNCONVERTED else CONVERTED[client.format]
 
 
@@ -146,10 +178,31 @@ def model_path(client):
     return f"/v1beta/models/{LITELLMS_GEMINI}" if is_gemini else ""
 
 
-def model_of(client, provider):
+def model_of(client, provider, scenario):
     """The model, which also chooses the provider where no URL does."""
+    if scenario in OWN_KEY:
+        return OWN_KEY[scenario][0]
     is_gemini = client.module == "litellm_client" and client.format == "google" and provider == "google"
     return LITELLMS_GEMINI if is_gemini else f"mock-{provider}"
+
+
+# The endpoints of the table that names the providers of each client.
+ENDPOINTS_OF_SCENARIOS = [
+    "chat", "responses", "messages", "generateContent", "embeddings", "speech", "transcription", "images",
+]
+
+
+def endpoint_of(client, scenario):
+    """The endpoint that a scenario calls, in the client's format. None of a refusal, which proves no endpoint."""
+    if scenario in REFUSALS:
+        return None
+    if scenario.startswith("responses"):
+        return "responses"
+    if scenario in ("embeddings", "speech", "transcription"):
+        return scenario
+    if scenario == "image":
+        return "images"
+    return {"openai": "chat", "anthropic": "messages", "google": "generateContent"}[client.format]
 
 
 def scenarios_of(client, route):
@@ -157,6 +210,7 @@ def scenarios_of(client, route):
     if route in client.cannot:
         return []
     left_out = set() if route in UNCONVERTED else ONLY_UNCONVERTED
+    left_out = left_out if route == "forward" else left_out | set(OWN_KEY)
     left_out = left_out | NOT_REWRITTEN if route.startswith("rewrite") else left_out
     # It sends no schema for a model that it does not know as Google's.
     left_out = left_out | {"structured"} if model_path(client) and route == "rewrite_converted" else left_out

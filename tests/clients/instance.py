@@ -14,8 +14,8 @@ FUNDS = "5"
 # How long the log may take to show the end of a call whose client has left.
 PATIENCE_SECONDS = 60
 
-# The fee of the meter, per million tokens, and the service charge on it.
-FEE = "4.1234567891"
+# The fee of each meter, by its tier type: per million tokens or characters, and per minute.
+FEES = {"tokens_1m": "4.1234567891", "characters_1m": "234.5678901234", "minutes": "0.0123456789"}
 
 
 class Instance:
@@ -74,9 +74,9 @@ class Api:
         except urllib.error.HTTPError as error:
             raise RuntimeError(f"{method} {path}: {error.code} {error.read().decode()}") from None
 
-    def make_meter(self):
-        tiers = [{"start": 0, "rate": FEE}]
-        meter = {"name": "clients", "rate_type": "fixed", "tier_type": "tokens_1m", "tiers": tiers}
+    def make_meter(self, tier_type):
+        tiers = [{"start": 0, "rate": FEES[tier_type]}]
+        meter = {"name": f"clients {tier_type}", "rate_type": "fixed", "tier_type": tier_type, "tiers": tiers}
         return self.call("POST", "/meters", meter)["meter_slug"]
 
     def make_customer(self, reference_id):

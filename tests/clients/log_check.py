@@ -3,8 +3,8 @@ what the mock says that it reported and from the prices of the run."""
 
 from decimal import ROUND_HALF_UP, Decimal
 
-from clients import MODELS
-from instance import FEE, FUNDS
+from clients import MODELS, OWN_KEY
+from instance import FEES, FUNDS
 
 # Dollars per million tokens, of input and of output.
 PRICES = {
@@ -12,6 +12,13 @@ PRICES = {
     "anthropic": ("3.1415926535", "15.2718281828"),
     "google": ("0.1234567891", "0.4142135623"),
 }
+
+# Dollars per character that is spoken, and per second that is heard.
+PER_CHARACTER = "0.0000123457"
+PER_SECOND = "0.0001234568"
+
+# Calls whose answers have no id.
+WITHOUT_ID = {"embeddings", *OWN_KEY}
 
 SERVICE_CHARGE = Decimal("0.019")
 MILLION = Decimal(1_000_000)
@@ -25,6 +32,10 @@ def price_file():
             "output_per_1m": PRICES[provider][1], "max_output_tokens": 32_000, "max_input_tokens": 200_000,
         }
         for provider, model in sorted(MODELS)
+    ]
+    models += [
+        {"provider": "openai", "model": OWN_KEY["speech"][0], "per_character": PER_CHARACTER},
+        {"provider": "openai", "model": OWN_KEY["transcription"][0], "per_second": PER_SECOND},
     ]
     return {"source": "the tests of clients", "licence": "our own", "taken": "2026-11-23", "models": models}
 
@@ -42,12 +53,34 @@ def rounded(amount):
     return amount.quantize(Decimal("0.0000000001"), ROUND_HALF_UP)
 
 
-def charge(provider, counts, has_meter):
-    """The lines of a charge and their sum."""
-    cost = [rounded(count * Decimal(rate) / MILLION) for count, rate in zip(counts, PRICES[provider])]
-    fee = rounded(sum(counts) * Decimal(FEE) / MILLION) if has_meter else Decimal(0)
+def units(job, reported):
+    """Tokens of input and output, characters and seconds of a call that did not fail."""
+    if job["scenario"] == "speech":
+        # Its answer reports nothing: it is metered by its text.
+        return {"tokens": [0, 0], "characters": len(f"Say hello {job['prompt']}"), "seconds": 0}
+    if job["scenario"] == "transcription":
+        return {"tokens": [0, 0], "characters": 0, "seconds": reported["seconds"]}
+    return {"tokens": tokens(reported), "characters": 0, "seconds": 0}
+
+
+def charge(job, counts):
+    """The lines of a charge and their sum. A cost on the caller's own key is shown, and charged to nobody."""
+    rates = PRICES[job["provider"]]
+    cost = [rounded(count * Decimal(rate) / MILLION) for count, rate in zip(counts["tokens"], rates)]
+    others = counts["characters"] * Decimal(PER_CHARACTER) + counts["seconds"] * Decimal(PER_SECOND)
+    units_of_fee = {
+        "tokens_1m": sum(counts["tokens"]) / MILLION,
+        "characters_1m": counts["characters"] / MILLION,
+        "minutes": counts["seconds"] / Decimal(60),
+    }
+    _, tier_type = OWN_KEY.get(job["scenario"], (None, "tokens_1m"))
+    fee = rounded(units_of_fee[tier_type] * Decimal(FEES[tier_type])) if job["has_meter"] else Decimal(0)
     service = rounded(fee * SERVICE_CHARGE)
-    return {"input_cost": cost[0], "output_cost": cost[1], "fee": fee, "service": service, "total": sum(cost) + fee + service}
+    charged = Decimal(0) if job["scenario"] in OWN_KEY else sum(cost)
+    return {
+        "input_cost": cost[0] + rounded(others), "output_cost": cost[1], "fee": fee, "service": service,
+        "total": charged + fee + service,
+    }
 
 
 def differences(job, calls, requests, balance):
@@ -70,21 +103,24 @@ def differences(job, calls, requests, balance):
 def compare(job, call, request, equal):
     """Compares one call, and returns what it costs."""
     usage, reported = call.get("usage"), call.get("reported")
-    failed = call["status"] >= 400 or reported is None
+    failed = call["status"] >= 400 or (reported is None and job["scenario"] != "speech")
     equal("provider", request["provider"], job["provider"])
+    equal("type of the key", request["provider_key_type"], "unmanaged" if job["scenario"] in OWN_KEY else "managed")
     equal("status", request["status"], "error" if failed else "completed")
     equal("status of the provider", request.get("http_status", 200), call["status"])
     is_partial = not call["finished"] and not failed
     equal("marks", request.get("marks", []), ["partial"] if is_partial else [])
     equal("reason of the failure", request.get("failure_reason"), reason(call) if failed else None)
-    if job["scenario"] != "embeddings" and call["status"] < 400:
+    if job["scenario"] not in WITHOUT_ID and call["status"] < 400:
         equal("id of the response", str(request.get("response_id")).endswith(call["id"]), True)
     if call["finished"] and not failed:
         equal("usage that was sent", reported, usage)
-    counts = [0, 0] if failed else tokens(reported)
-    expected = charge(job["provider"], counts, job["has_meter"])
+    counts = {"tokens": [0, 0], "characters": 0, "seconds": 0} if failed else units(job, reported)
+    expected = charge(job, counts)
     metered = request["model_usage"]
-    equal("tokens", [metered["input_tokens"], metered["output_tokens"]], counts)
+    equal("tokens", [metered["input_tokens"], metered["output_tokens"]], counts["tokens"])
+    equal("characters", [metered["input_characters"], metered["output_characters"]], [counts["characters"], 0])
+    equal("seconds", [metered["input_seconds"], metered["output_seconds"]], [counts["seconds"], 0])
     shown = {
         "input_cost": metered["input_cost"],
         "output_cost": metered["output_cost"],

@@ -1,5 +1,6 @@
 //! An HTTP/1.1 client that sends exactly the given bytes and shows when each byte of the response arrives.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -9,6 +10,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::tcp::OwnedWriteHalf;
 use tokio::net::{TcpSocket, TcpStream};
 
+use crate::answers;
 use crate::wire::{Head, Wire};
 
 /// The timeout of a whole exchange.
@@ -108,6 +110,10 @@ pub struct Connection {
     pub write: OwnedWriteHalf,
     /// The half that responses are read from.
     pub read: Wire,
+    /// The targets of the requests whose responses have not begun.
+    targets: VecDeque<String>,
+    /// The target of the request whose response was begun last.
+    answered: String,
 }
 
 impl Connection {
@@ -126,11 +132,12 @@ impl Connection {
     fn on(stream: TcpStream, to: SocketAddr) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         let (read, write) = stream.into_split();
-        Ok(Self { to, write, read: Wire::new(read) })
+        Ok(Self { to, write, read: Wire::new(read), targets: VecDeque::new(), answered: String::new() })
     }
 
     /// Sends a request with its body.
     pub async fn send(&mut self, request: &Request) -> io::Result<()> {
+        self.targets.push_back(request.target.clone());
         let mut bytes = request.head_bytes(&self.to.to_string());
         match &request.body {
             Body::None => {}
@@ -147,6 +154,7 @@ impl Connection {
 
     /// Sends only a request's head; send the body with [`Self::write`].
     pub async fn send_head(&mut self, request: &Request) -> io::Result<()> {
+        self.targets.push_back(request.target.clone());
         self.write.write_all(&request.head_bytes(&self.to.to_string())).await
     }
 
@@ -156,6 +164,7 @@ impl Connection {
             let head = self.read.head().await?.ok_or(io::ErrorKind::UnexpectedEof)?;
             if !head.first_line.starts_with("HTTP/1.1 1") {
                 self.read.expect(head.response_framing(method));
+                self.answered = self.targets.pop_front().unwrap_or_default();
                 return Ok(head);
             }
         }
@@ -165,7 +174,9 @@ impl Connection {
     pub async fn response(&mut self, method: &str) -> io::Result<Response> {
         let head = self.head(method).await?;
         let (body, end) = self.read.rest().await;
-        Ok(Response { status: status(&head), head, body, complete: end.is_ok() })
+        let response = Response { status: status(&head), head, body, complete: end.is_ok() };
+        answers::record(method, &self.answered, &response);
+        Ok(response)
     }
 }
 

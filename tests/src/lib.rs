@@ -5,6 +5,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a harness panics where a test would")]
 
+mod answers;
 pub mod books;
 pub mod checkout_page;
 pub mod client;
@@ -31,6 +32,7 @@ pub mod recurring;
 pub mod saved;
 pub mod scrape;
 pub mod scratch;
+pub mod server_process;
 pub mod servers;
 pub mod shop;
 pub mod side_gateway;

@@ -1,6 +1,6 @@
 //! A NATS server of a test's own, with its own configuration: TLS, users, accounts.
 
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use base64::Engine as _;
@@ -9,20 +9,11 @@ use nkeys::KeyPair;
 use serde_json::{Value, json};
 
 use crate::instance::Instance;
-use crate::wait::eventually;
-
-/// Runs the server until stdin closes: the test has ended, or its process.
-const KEEPER: &str = r#"
-"$@" </dev/null &
-server=$!
-read -r _
-kill "$server"
-wait "$server"
-"#;
+use crate::server_process::{End, ServerProcess, User};
 
 /// A running server with JetStream, on the loopback.
 pub struct NatsServer {
-    keeper: Child,
+    _process: ServerProcess,
     /// Its port.
     pub port: u16,
 }
@@ -38,32 +29,19 @@ impl NatsServer {
             "listen: \"127.0.0.1:-1\"\nports_file_dir: \"{shown}\"\njetstream {{ store_dir: \"{shown}/store\" }}\n{configuration}\n"
         );
         std::fs::write(&config, lines).expect("a file can be written");
-        let log = std::fs::File::create(folder.join("log")).expect("a log can be made");
-        let path = std::env::var("PATH").unwrap_or_default();
-        let keeper = Command::new("sh")
-            .args(["-c", KEEPER, "keeper", "nats-server", "-c"])
-            .arg(&config)
-            .env("PATH", format!("{path}:/usr/sbin:/usr/local/bin"))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .expect("sh can be run");
-        let port = eventually("the NATS server listens", async || {
-            let files = std::fs::read_dir(&folder).ok()?.flatten().map(|file| file.path());
-            let ports = files.into_iter().find(|file| file.extension().is_some_and(|end| end == "ports"))?;
-            let ports: Value = serde_json::from_str(&std::fs::read_to_string(ports).ok()?).ok()?;
-            ports["nats"][0].as_str()?.rsplit_once(':')?.1.parse().ok()
-        })
-        .await;
-        Self { keeper, port }
-    }
-}
-
-impl Drop for NatsServer {
-    fn drop(&mut self) {
-        drop(self.keeper.stdin.take());
-        let _ = self.keeper.wait();
+        let arguments = [Path::new("-c"), &config];
+        let program = Path::new("nats-server");
+        let process = ServerProcess::start(&folder, User::OfTheTest, End::Terminate, program, arguments);
+        let port = process
+            .ready("the NATS server listens", async || {
+                let files = std::fs::read_dir(&folder).ok()?.flatten().map(|file| file.path());
+                let ports =
+                    files.into_iter().find(|file| file.extension().is_some_and(|end| end == "ports"))?;
+                let ports: Value = serde_json::from_str(&std::fs::read_to_string(ports).ok()?).ok()?;
+                ports["nats"][0].as_str()?.rsplit_once(':')?.1.parse().ok()
+            })
+            .await;
+        Self { _process: process, port }
     }
 }
 

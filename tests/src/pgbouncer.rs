@@ -1,32 +1,17 @@
 //! `PgBouncer` before the Postgres server of an instance.
 
-use std::net::TcpListener;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use tokio::net::TcpStream;
 
 use crate::instance::Instance;
 use crate::left_out;
-use crate::wait::eventually;
-
-/// Runs the pooler until stdin closes, and then kills it, as a power cut does. Like Postgres, it refuses root.
-const KEEPER: &str = r#"
-if [ "$(id -u)" = 0 ]; then
-    chown -R postgres "$FOLDER"
-    set -- setpriv --reuid postgres --regid postgres --clear-groups -- "$@"
-fi
-"$@" </dev/null >>"$FOLDER/log" 2>&1 &
-pooler=$!
-read -r _
-kill -KILL "$pooler"
-wait "$pooler"
-"#;
+use crate::server_process::{End, ServerProcess, User, free_port};
 
 /// A running pooler, on the loopback.
 pub struct PgBouncer {
-    keeper: Option<Child>,
+    process: Option<ServerProcess>,
     folder: PathBuf,
     port: u16,
     database_url: String,
@@ -58,7 +43,7 @@ impl PgBouncer {
         let users = format!("\"{user}\" \"{password}\"\n");
         std::fs::write(folder.join("users"), users).expect("a file can be written");
         let through = database_url.replace(server, &format!("127.0.0.1:{port}"));
-        let mut pooler = Self { keeper: None, folder, port, database_url: through };
+        let mut pooler = Self { process: None, folder, port, database_url: through };
         pooler.run(&program).await;
         Some(pooler)
     }
@@ -70,10 +55,7 @@ impl PgBouncer {
 
     /// Kills it. Its sessions at Postgres end.
     pub fn kill(&mut self) {
-        if let Some(mut keeper) = self.keeper.take() {
-            drop(keeper.stdin.take());
-            let _ = keeper.wait();
-        }
+        self.process = None;
     }
 
     /// Starts it again, at the same port.
@@ -82,31 +64,13 @@ impl PgBouncer {
         self.run(&program().expect("it was installed")).await;
     }
 
-    async fn run(&mut self, program: &PathBuf) {
-        let keeper = Command::new("sh")
-            .args(["-c", KEEPER, "keeper"])
-            .arg(program)
-            .arg(self.folder.join("pgbouncer.ini"))
-            .env("FOLDER", &self.folder)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("sh can be run");
-        self.keeper = Some(keeper);
-        let (address, log) = (("127.0.0.1", self.port), self.folder.join("log"));
-        eventually("PgBouncer listens", async || {
-            let logged = || std::fs::read_to_string(&log).unwrap_or_default();
-            assert!(!logged().contains("FATAL"), "{}", logged());
-            TcpStream::connect(address).await.ok()
-        })
-        .await;
-    }
-}
-
-impl Drop for PgBouncer {
-    fn drop(&mut self) {
-        self.kill();
+    async fn run(&mut self, program: &Path) {
+        let arguments = [self.folder.join("pgbouncer.ini")];
+        // It is killed, as a power cut does.
+        let process = ServerProcess::start(&self.folder, User::NotRoot, End::Kill, program, arguments);
+        let address = ("127.0.0.1", self.port);
+        process.ready("PgBouncer listens", async || TcpStream::connect(address).await.ok()).await;
+        self.process = Some(process);
     }
 }
 
@@ -121,10 +85,4 @@ fn program() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/usr/local/bin".into()]);
     folders.map(|folder| folder.join("pgbouncer")).find(|program| program.is_file())
-}
-
-/// A port that was free a moment ago.
-pub(crate) fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
-    listener.local_addr().expect("a listener has an address").port()
 }

@@ -1,29 +1,20 @@
 //! A Prometheus server of a test's own, which scrapes processes of an instance and evaluates rules.
 
 use std::io::Write as _;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
 use crate::client::Request;
 use crate::instance::Instance;
 use crate::merchant::encoded;
-use crate::wait::eventually;
-
-/// Runs the server until stdin closes: the test has ended, or its process.
-const KEEPER: &str = r#"
-"$@" </dev/null &
-server=$!
-read -r _
-kill "$server"
-wait "$server"
-"#;
+use crate::server_process::{End, ServerProcess, User, free_port};
 
 /// A running Prometheus, on the loopback.
 pub struct Prometheus {
-    keeper: Child,
+    _process: ServerProcess,
     address: SocketAddr,
 }
 
@@ -64,27 +55,21 @@ impl Prometheus {
             "scrape_configs": [{"job_name": "farthing", "static_configs": [{"targets": targets}]}],
         });
         std::fs::write(folder.join("prometheus.yml"), config.to_string()).expect("a file can be written");
-        let log = std::fs::File::create(folder.join("log")).expect("a log can be made");
-        let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let address = free.local_addr().expect("a bound listener has an address");
-        drop(free);
-        let keeper = Command::new("sh")
-            .args(["-c", KEEPER, "keeper", "prometheus"])
-            .arg(format!("--config.file={}", folder.join("prometheus.yml").display()))
-            .arg(format!("--storage.tsdb.path={}", folder.join("data").display()))
-            .arg(format!("--web.listen-address={address}"))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .expect("sh can be run");
-        let prometheus = Self { keeper, address };
-        eventually("Prometheus is ready", async || {
-            let ready = Request::new("GET", "/-/ready").send(address).await.ok()?;
-            (ready.status == 200).then_some(())
-        })
-        .await;
-        prometheus
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+        let arguments = [
+            format!("--config.file={}", folder.join("prometheus.yml").display()),
+            format!("--storage.tsdb.path={}", folder.join("data").display()),
+            format!("--web.listen-address={address}"),
+        ];
+        let program = Path::new("prometheus");
+        let process = ServerProcess::start(&folder, User::OfTheTest, End::Terminate, program, arguments);
+        process
+            .ready("Prometheus is ready", async || {
+                let ready = Request::new("GET", "/-/ready").send(address).await.ok()?;
+                (ready.status == 200).then_some(())
+            })
+            .await;
+        Self { _process: process, address }
     }
 
     /// The data of an answer of its API; panics if it is an error.
@@ -106,12 +91,5 @@ impl Prometheus {
         let query = encoded(expression);
         let path = format!("/api/v1/query_range?query={query}&start={start}&end={end}&step=1");
         self.ask(&path).await["result"].as_array().expect("a matrix").clone()
-    }
-}
-
-impl Drop for Prometheus {
-    fn drop(&mut self) {
-        drop(self.keeper.stdin.take());
-        let _ = self.keeper.wait();
     }
 }

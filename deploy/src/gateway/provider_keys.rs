@@ -79,8 +79,7 @@ fn checked(name: &str, text: &str) -> Result<ProviderKey> {
     if name.is_empty() || name == "other" || !name.bytes().all(plain) {
         bail!("a provider key must name a provider, such as openai");
     }
-    ProviderKey::new(text)
-        .with_context(|| format!("the provider key of {name} must be one line of visible ASCII characters"))
+    ProviderKey::of_provider(name, text).with_context(|| format!("the provider key of {name} is invalid"))
 }
 
 #[cfg(test)]
@@ -130,7 +129,12 @@ mod tests {
             let error = read(&[&given], &[]).unwrap_err();
             assert!(!error.contains("secret"), "{error}");
         }
-        for variable in [("a", "sk secret"), ("other", "sk-secret"), ("a_file", spaced.as_str())] {
+        for variable in [
+            ("a", "sk secret"),
+            ("other", "sk-secret"),
+            ("a_file", spaced.as_str()),
+            ("bedrock", "AKIAIOSFODNN7EXAMPLE:secret"),
+        ] {
             let error = read(&[], &[variable]).unwrap_err();
             assert!(!error.contains("secret"), "{error}");
         }

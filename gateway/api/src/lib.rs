@@ -32,7 +32,9 @@ mod values;
 pub use self::forward::{DecoderMemory, ResponseHeaders};
 pub use self::pages::{Pages, PagesUrl};
 pub use self::peers::HttpPeers;
-pub use self::providers::{BUILT_IN, ProviderFacts, ProviderHost, ProviderKey, catalogue};
+pub use self::providers::{
+    BUILT_IN, InvalidCredentials, InvalidKey, ProviderFacts, ProviderHost, ProviderKey, catalogue,
+};
 pub use self::serve::ServerLimits;
 pub use self::server::{
     Addresses, Config, ConnectionSettings, Error, Gateways, PAYING_CONNECTIONS, ReadsPerMerchant,

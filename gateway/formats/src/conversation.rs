@@ -291,6 +291,25 @@ impl Conversation {
     }
 }
 
+impl Given<OutputFormat> {
+    /// The schema for a format that has no description beside it: the schema's own says it, before what it says already.
+    /// None of a format without a schema.
+    pub(crate) fn described_schema(&self) -> Result<Option<Json>, RequestError> {
+        let OutputFormat::Schema { schema, description, .. } = &self.value else { return Ok(None) };
+        let mut schema = schema.clone();
+        let Some(text) = description.clone() else { return Ok(Some(schema)) };
+        let refused = || self.unsupported("the schema has no place for its description");
+        let Json::Object(members) = &mut schema else { return Err(refused()) };
+        match members.iter_mut().find(|(name, _)| name == "description") {
+            None => members.insert(0, ("description".to_owned(), text.into())),
+            Some((_, Json::Text(own))) if *own == text => {}
+            Some((_, Json::Text(own))) => *own = format!("{text}\n{own}"),
+            Some(_) => return Err(refused()),
+        }
+        Ok(Some(schema))
+    }
+}
+
 impl ToolCall {
     /// The arguments as an object. No text at all is an empty object.
     pub(crate) fn arguments_object(&self) -> Result<Json, String> {

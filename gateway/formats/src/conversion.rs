@@ -38,6 +38,28 @@ pub struct RequestFacts<'a> {
     pub stream: bool,
     /// The most tokens that the model can write. Anthropic needs a limit: it is used if the request has none.
     pub max_output_tokens: Option<u64>,
+    /// The member that limits the output, of a provider of Chat Completions.
+    pub chat_limit: ChatLimitMember,
+}
+
+/// The member of Chat Completions that limits the output.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ChatLimitMember {
+    /// `max_completion_tokens`, OpenAI's present name.
+    #[default]
+    MaxCompletionTokens,
+    /// `max_tokens`, the older name, which is the only one at many other providers.
+    MaxTokens,
+}
+
+impl ChatLimitMember {
+    /// Its name.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::MaxCompletionTokens => "max_completion_tokens",
+            Self::MaxTokens => "max_tokens",
+        }
+    }
 }
 
 /// A request in the provider's format.
@@ -164,7 +186,7 @@ impl Format {
         facts: &RequestFacts<'_>,
     ) -> Result<Json, RequestError> {
         match self {
-            Self::OpenaiChat => openai_chat::write_request(conversation),
+            Self::OpenaiChat => openai_chat::write_request(conversation, facts.chat_limit),
             Self::OpenaiResponses => openai_responses::write_request(conversation),
             Self::Anthropic => {
                 let limit = conversation.max_output_tokens.or(facts.max_output_tokens);

@@ -141,7 +141,7 @@ fn streamed(conversion: Conversion, bytes: &[u8], size: usize) -> (Vec<u8>, Resu
 proptest! {
     #[test]
     fn any_request_is_converted_to_json_or_refused(bytes in bytes()) {
-        let facts = RequestFacts { model: None, stream: false, max_output_tokens: Some(1000) };
+        let facts = RequestFacts { max_output_tokens: Some(1000), ..RequestFacts::default() };
         for conversion in conversions() {
             if let Ok(converted) = conversion.request(&bytes, &facts) {
                 prop_assert!(Json::parse(&converted.body).unwrap().is_object());

@@ -26,6 +26,6 @@ mod round_trip;
 mod server_sent_events;
 mod stream_converter;
 
-pub use conversion::{AnswerOptions, Conversion, ConvertedRequest, Format, RequestFacts};
+pub use conversion::{AnswerOptions, ChatLimitMember, Conversion, ConvertedRequest, Format, RequestFacts};
 pub use error::{RequestError, ResponseError};
 pub use stream_converter::StreamConverter;

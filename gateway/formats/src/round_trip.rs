@@ -186,7 +186,7 @@ fn facts(conversation: &Conversation) -> RequestFacts<'_> {
     RequestFacts {
         model: Some(&conversation.model),
         stream: conversation.delivery == Delivery::Stream,
-        max_output_tokens: None,
+        ..RequestFacts::default()
     }
 }
 

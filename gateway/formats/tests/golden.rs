@@ -163,6 +163,7 @@ fn requests_are_converted_between_every_two_formats() {
             model: is_google.then_some("gemini-2.5-flash"),
             stream: is_google && path.ends_with("plain.json"),
             max_output_tokens: Some(64_000),
+            ..RequestFacts::default()
         };
         let converted = match conversion.request(bytes, &facts) {
             Ok(converted) => {

@@ -94,15 +94,19 @@ impl ModelPrice {
         std::iter::once(CallRates::new(TokenRates::default(), self.rates)).chain(further)
     }
 
-    /// Whether the price is independent of the size of the call.
-    pub(crate) fn is_per_request_only(&self) -> bool {
-        let is_free = |rates: CallRates| rates.highest_input().is_zero() && rates.output.is_zero();
-        self.steps().all(is_free) && !self.is_by_length()
+    /// Whether every token is free.
+    pub(crate) fn has_no_token_rates(&self) -> bool {
+        self.steps().all(|rates| rates.highest_input().is_zero() && rates.output.is_zero())
     }
 
-    /// Whether characters or seconds are priced. Their number has no known limit before the call.
-    pub(crate) fn is_by_length(&self) -> bool {
-        [self.per_character, self.per_second].into_iter().flatten().any(Amount::is_positive)
+    /// Whether characters are priced.
+    pub(crate) fn is_by_character(&self) -> bool {
+        self.per_character.is_some_and(Amount::is_positive)
+    }
+
+    /// Whether seconds are priced. Their number has no known limit before the call.
+    pub(crate) fn is_by_second(&self) -> bool {
+        self.per_second.is_some_and(Amount::is_positive)
     }
 }
 

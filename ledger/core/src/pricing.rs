@@ -8,7 +8,7 @@ use crate::meter::{Price, RateType, Terms, Tier, TierType, Tiers};
 use crate::model_price::ModelPrice;
 use crate::money::{Amount, Error, round_line};
 pub use crate::size_hint::{InputLimit, SizeHint};
-use crate::usage::Usage;
+use crate::usage::{Split, Usage};
 
 /// Tokens that a listed rate pays for.
 const TOKENS_PER_RATE: u64 = 1_000_000;
@@ -187,42 +187,48 @@ impl Bound {
 }
 
 /// The maximum provider's cost of a call of this size: at its output limit and the highest rates, including those above
-/// thresholds. Nothing in a call limits the number of characters and seconds.
+/// thresholds. Exact for a price per call, and for one per character if the call is billed by the characters of its input.
+/// Nothing in another call limits the number of characters and seconds.
 pub fn max_model_cost(price: &ModelPrice, hint: SizeHint) -> Bound {
-    if price.is_per_request_only() {
-        return Bound::Exact(price.per_request.unwrap_or_default());
-    }
-    let produces = price.steps().any(|rates| !rates.output.is_zero());
+    let is_exact = price.has_no_token_rates();
     let output = match hint.max_output_tokens {
         Some(output) => output,
-        None if produces => return Bound::Unknown,
+        None if price.steps().any(|rates| !rates.output.is_zero()) => return Bound::Unknown,
         None => 0,
     };
-    if price.is_by_length() {
+    if price.is_by_second() || (price.is_by_character() && hint.input_characters.is_none()) {
         return Bound::Unknown;
     }
+    let characters = hint.input_characters.unwrap_or_default();
     let input = price.steps().map(crate::model_price::CallRates::highest_input).max().unwrap_or_default();
     let highest_output = price.steps().map(|rates| rates.output).max().unwrap_or_default();
     let bound = Line::default()
         .tokens(hint.input_bytes, input)
-        .and_then(|line| line.units(Decimal::ONE, price.per_request)?.rounded())
+        .and_then(|line| {
+            line.units(Decimal::ONE, price.per_request)?.units(characters.into(), price.per_character)
+        })
+        .and_then(Line::rounded)
         .and_then(|input| input.plus(Line::default().tokens(output, highest_output)?.rounded()?));
-    Bound::at_most(bound)
+    match bound {
+        Ok(exact) if is_exact => Bound::Exact(exact),
+        bound => Bound::at_most(bound),
+    }
 }
 
 /// The maximum provider's cost of a call, at the model's own limits where its body sets none (completion.md section 10).
 pub fn max_model_cost_by_model(price: &ModelPrice, hint: SizeHint) -> Bound {
-    match hint.by_model() {
-        Some(size) => max_model_cost(price, size),
-        None if price.is_per_request_only() => max_model_cost(price, hint),
-        None => Bound::Unknown,
+    match (max_model_cost(price, hint), hint.by_model()) {
+        (Bound::Exact(exact), _) => Bound::Exact(exact),
+        (Bound::AtMost(_) | Bound::Unknown, Some(size)) => max_model_cost(price, size),
+        (Bound::AtMost(_) | Bound::Unknown, None) => Bound::Unknown,
     }
 }
 
 /// The maximum fee of a call after `tier_usage`, if the provider's cost is within `cost`.
 ///
-/// Exact for `requests`. For tokens, an upper bound from the output limit. Unknown for characters and seconds, because
-/// nothing in a call limits them. A percentage fee is known as exactly as the cost, where one tier is left.
+/// Exact for `requests`. For tokens, an upper bound from the output limit. For characters, known where the call is billed
+/// by those of its input; exactly, where one tier is left. Unknown for seconds, because nothing in a call limits them. A
+/// percentage fee is known as exactly as the cost, where one tier is left.
 pub fn max_fee(terms: &Terms, tier_usage: Decimal, hint: SizeHint, cost: Bound) -> Result<Bound, Error> {
     let price = &terms.price;
     let rate = price.tiers.highest_rate_from(tier_usage);
@@ -238,10 +244,21 @@ pub fn max_fee(terms: &Terms, tier_usage: Decimal, hint: SizeHint, cost: Bound) 
                 let lines = rounded_lines(&price.tiers, tier_usage);
                 Ok(Bound::at_most(line_cost(price.tier_type, rate, units).and_then(|fee| fee.plus(lines))))
             }
-            (TierType::Tokens1m, None) | (TierType::Characters1m | TierType::Minutes, _) => {
-                Ok(Bound::Unknown)
-            }
+            (TierType::Characters1m, _) => Ok(characters_bound(price, tier_usage, hint)),
+            (TierType::Tokens1m, None) | (TierType::Minutes, _) => Ok(Bound::Unknown),
         },
+    }
+}
+
+fn characters_bound(price: &Price, tier_usage: Decimal, hint: SizeHint) -> Bound {
+    let Some(input) = hint.input_characters else { return Bound::Unknown };
+    let usage = Usage { characters: Split { input, output: 0 }, ..Usage::default() };
+    let units = usage.units(price.tier_type, price.token_basis);
+    let rate = price.tiers.highest_rate_from(tier_usage);
+    let (fee, lines) = (line_cost(price.tier_type, rate, units), rounded_lines(&price.tiers, tier_usage));
+    match fee {
+        Ok(fee) if lines.is_zero() => Bound::Exact(fee),
+        fee => Bound::at_most(fee.and_then(|fee| fee.plus(lines))),
     }
 }
 
@@ -273,7 +290,7 @@ mod tests {
 
     use super::*;
     use crate::model_price::{Above, TokenRates};
-    use crate::usage::{Cached, Split};
+    use crate::usage::Cached;
 
     fn tiers(steps: &[(u64, &str)]) -> Tiers {
         let tier = |(start, rate): &(u64, &str)| Tier { start: (*start).into(), rate: rate.parse().unwrap() };

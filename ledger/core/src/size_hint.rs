@@ -16,6 +16,10 @@ pub struct SizeHint {
     /// What limits the input tokens.
     #[serde(default, skip_serializing_if = "InputLimit::is_body")]
     pub input_limit: InputLimit,
+    /// The characters of the input, if they are what the call is billed by: speech. Its answer reports nothing, so this is
+    /// exactly what is charged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input_characters: Option<u64>,
 }
 
 /// What limits the input tokens of a call.
@@ -71,6 +75,9 @@ mod tests {
         let read: SizeHint = serde_json::from_str(r#"{"max_output_tokens":null,"input_bytes":5}"#).unwrap();
         assert_eq!(read, SizeHint { input_bytes: 5, ..SizeHint::default() });
         assert_eq!(serde_json::to_string(&read).unwrap(), r#"{"max_output_tokens":null,"input_bytes":5}"#);
+        let spoken = SizeHint { input_characters: Some(7), ..read };
+        let written = serde_json::to_string(&spoken).unwrap();
+        assert_eq!(serde_json::from_str::<SizeHint>(&written).unwrap(), spoken);
         for input_limit in [InputLimit::Tokens(9), InputLimit::Unknown] {
             let hint = SizeHint { model_output_tokens: Some(1), input_limit, ..read };
             assert_eq!(

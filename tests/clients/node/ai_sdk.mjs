@@ -2,7 +2,7 @@
 
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import { embedMany, generateObject, generateText, jsonSchema, stepCountIs, streamText, tool } from "ai";
-import { CITY, QUESTION, READ_BEFORE_LEAVING, TEXTS, WEATHER } from "./tasks.mjs";
+import { CITY, IMAGE_URL, LISTEN, LOOK, PNG, QUESTION, READ_BEFORE_LEAVING, TEXTS, WAV, WEATHER } from "./tasks.mjs";
 
 const provider = (job) =>
   createOpenAICompatible({
@@ -11,6 +11,8 @@ const provider = (job) =>
     apiKey: job.api_key,
     includeUsage: true,
     supportsStructuredOutputs: true,
+    // Without it, the package fetches images itself.
+    supportedUrls: () => ({ "image/*": [/^https:/] }),
   });
 
 const wish = (job, text, more) => ({
@@ -87,6 +89,16 @@ export async function structured(job) {
   const answer = await generateObject(wish(job, "Describe Oslo", { schema: jsonSchema(CITY), schemaName: "city" }));
   return { value: answer.object };
 }
+
+async function askAbout(job, question, part) {
+  const messages = [{ role: "user", content: [{ type: "text", text: `${question} ${job.prompt}` }, part] }];
+  const answer = await generateText(wish(job, "", { prompt: undefined, messages }));
+  return { text: answer.text, usage: counts(answer.usage) };
+}
+
+export const image_url = (job) => askAbout(job, LOOK, { type: "image", image: new URL(IMAGE_URL) });
+export const image_base64 = (job) => askAbout(job, LOOK, { type: "image", image: PNG, mediaType: "image/png" });
+export const audio = (job) => askAbout(job, LISTEN, { type: "file", data: WAV, mediaType: "audio/wav" });
 
 export async function embeddings(job) {
   const model = provider(job).textEmbeddingModel(job.model);

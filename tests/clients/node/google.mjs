@@ -1,7 +1,7 @@
 // The package `@google/genai`.
 
-import { GoogleGenAI } from "@google/genai";
-import { CITY, QUESTION, READ_BEFORE_LEAVING, TEXTS, WEATHER } from "./tasks.mjs";
+import { createPartFromBase64, createPartFromUri, GoogleGenAI } from "@google/genai";
+import { CITY, IMAGE_URL, LISTEN, LOOK, PNG, QUESTION, READ_BEFORE_LEAVING, TEXTS, WAV, WEATHER } from "./tasks.mjs";
 
 const { parameters, ...described } = WEATHER;
 const TOOLS = [{ functionDeclarations: [{ ...described, parametersJsonSchema: parameters }] }];
@@ -85,6 +85,16 @@ export async function structured(job) {
   const config = { responseMimeType: "application/json", responseJsonSchema: CITY };
   return { value: JSON.parse((await ask(job, "Describe Oslo", config)).text) };
 }
+
+async function askAbout(job, question, part) {
+  const contents = [{ role: "user", parts: [{ text: `${question} ${job.prompt}` }, part] }];
+  const answer = await ask(job, "", {}, contents);
+  return { text: answer.text, usage: counts(answer.usageMetadata) };
+}
+
+export const image_url = (job) => askAbout(job, LOOK, createPartFromUri(IMAGE_URL, "image/png"));
+export const image_base64 = (job) => askAbout(job, LOOK, createPartFromBase64(PNG, "image/png"));
+export const audio = (job) => askAbout(job, LISTEN, createPartFromBase64(WAV, "audio/wav"));
 
 export async function embeddings(job) {
   const answer = await connect(job).models.embedContent({ model: job.model, contents: [...TEXTS, job.prompt] });

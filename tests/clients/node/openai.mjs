@@ -1,7 +1,7 @@
 // The package `openai`.
 
-import OpenAI from "openai";
-import { CITY, QUESTION, READ_BEFORE_LEAVING, TEXTS, WEATHER } from "./tasks.mjs";
+import OpenAI, { toFile } from "openai";
+import { CITY, IMAGE_URL, LISTEN, LOOK, PNG, QUESTION, READ_BEFORE_LEAVING, TEXTS, WAV, WEATHER } from "./tasks.mjs";
 
 const TOOL = { type: "function", function: WEATHER };
 
@@ -77,6 +77,18 @@ export async function structured(job) {
   return { value: JSON.parse(answer.choices[0].message.content) };
 }
 
+async function askAbout(job, question, part) {
+  const content = [{ type: "text", text: `${question} ${job.prompt}` }, part];
+  const answer = await ask(job, "", { messages: [{ role: "user", content }] });
+  return { text: answer.choices[0].message.content, usage: counts(answer.usage) };
+}
+
+export const image_url = (job) => askAbout(job, LOOK, { type: "image_url", image_url: { url: IMAGE_URL } });
+export const image_base64 = (job) =>
+  askAbout(job, LOOK, { type: "image_url", image_url: { url: `data:image/png;base64,${PNG}` } });
+export const audio = (job) =>
+  askAbout(job, LISTEN, { type: "input_audio", input_audio: { data: WAV, format: "wav" } });
+
 export async function embeddings(job) {
   const answer = await connect(job).embeddings.create({ model: job.model, input: [...TEXTS, job.prompt] });
   return { lengths: answer.data.map((item) => item.embedding.length) };
@@ -100,6 +112,32 @@ export async function responses_stream(job) {
     if (event.type === "response.completed") seen.usage = responseCounts(event.response.usage);
   }
   return seen;
+}
+
+export async function responses_image(job) {
+  const content = [
+    { type: "input_text", text: `${LOOK} ${job.prompt}` },
+    { type: "input_image", image_url: IMAGE_URL, detail: "auto" },
+  ];
+  const answer = await connect(job).responses.create({ model: job.model, input: [{ role: "user", content }] });
+  return { text: answer.output_text, usage: responseCounts(answer.usage) };
+}
+
+export async function speech(job) {
+  const input = `Say hello ${job.prompt}`;
+  const sound = await connect(job).audio.speech.create({ model: job.model, voice: "alloy", input });
+  return { bytes: (await sound.arrayBuffer()).byteLength, characters: input.length };
+}
+
+export async function transcription(job) {
+  const file = await toFile(Buffer.from(WAV, "base64"), "mock.wav");
+  const answer = await connect(job).audio.transcriptions.create({ model: job.model, file, prompt: job.prompt });
+  return { text: answer.text };
+}
+
+export async function image(job) {
+  const answer = await connect(job).images.generate({ model: job.model, prompt: `A cat ${job.prompt}` });
+  return { bytes: Buffer.from(answer.data[0].b64_json, "base64").length };
 }
 
 async function refused(job) {

@@ -1,4 +1,4 @@
-// What every client asks for: a tool, the schema of a structured answer, and the texts of embeddings.
+// What every client asks for: a tool, the schema of a structured answer, the texts of embeddings, images and sound.
 
 export const QUESTION = "What is the weather in Oslo?";
 
@@ -23,6 +23,17 @@ export const CITY = {
   required: ["name", "inhabitants", "districts"],
   additionalProperties: false,
 };
+
+export const LOOK = "What is in this image?";
+export const LISTEN = "What is said here?";
+
+// Nobody fetches it: the mock provider names it.
+export const IMAGE_URL = "https://images.example/mock.png";
+
+// A PNG of one pixel and a WAV of two samples, in base64.
+export const PNG =
+  "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg==";
+export const WAV = "UklGRigAAABXQVZFZm10IBAAAAABAAEAQB8AAIA+AAACABAAZGF0YQQAAAAAAAAA";
 
 export const TEXTS = ["a first text", "another text"];
 

@@ -5,7 +5,7 @@ import json
 import anthropic
 from anthropic import Anthropic
 
-from tasks import CITY, QUESTION, READ_BEFORE_LEAVING, WEATHER
+from tasks import CITY, IMAGE_URL, LOOK, PNG, QUESTION, READ_BEFORE_LEAVING, WEATHER
 
 TOOL = {"name": WEATHER["name"], "description": WEATHER["description"], "input_schema": WEATHER["parameters"]}
 
@@ -82,13 +82,27 @@ def parallel_tools(job):
     with connect(job).messages.stream(**arguments_of(job, QUESTION, tools=[TOOL])) as events:
         parts = sum(1 for event in events if event.type == "input_json" and event.partial_json)
         answer = events.get_final_message()
-    assert parts > 4, "the arguments came whole"
+    assert parts > 4 or job.provider == "google", "the arguments came whole"
     return {"calls": [[block.name, block.input] for block in answer.content if block.type == "tool_use"]}
 
 
 def structured(job):
     wish = {"format": {"type": "json_schema", "schema": CITY}}
     return {"value": json.loads(text_of(ask(job, "Describe Oslo", output_config=wish)))}
+
+
+def look(job, source):
+    parts = [{"type": "image", "source": source}, {"type": "text", "text": f"{LOOK} {job.prompt}"}]
+    answer = ask(job, messages=[{"role": "user", "content": parts}])
+    return {"text": text_of(answer), "usage": counts(answer.usage)}
+
+
+def image_url(job):
+    return look(job, {"type": "url", "url": IMAGE_URL})
+
+
+def image_base64(job):
+    return look(job, {"type": "base64", "media_type": "image/png", "data": PNG})
 
 
 def refused(job):

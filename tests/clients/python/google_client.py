@@ -1,11 +1,12 @@
 """The package `google-genai`."""
 
+import base64
 import json
 
 from google import genai
 from google.genai import errors, types
 
-from tasks import CITY, QUESTION, READ_BEFORE_LEAVING, TEXTS, WEATHER
+from tasks import CITY, IMAGE_URL, LISTEN, LOOK, PNG, QUESTION, READ_BEFORE_LEAVING, TEXTS, WAV, WEATHER
 
 TOOL = types.Tool(
     function_declarations=[
@@ -101,6 +102,23 @@ def parallel_tools(job):
 def structured(job):
     answer = ask(job, "Describe Oslo", response_mime_type="application/json", response_json_schema=CITY)
     return {"value": json.loads(answer.text)}
+
+
+def ask_about(job, question, part):
+    answer = ask(job, contents=[types.Part(text=f"{question} {job.prompt}"), part])
+    return {"text": answer.text, "usage": counts(answer.usage_metadata)}
+
+
+def image_url(job):
+    return ask_about(job, LOOK, types.Part.from_uri(file_uri=IMAGE_URL, mime_type="image/png"))
+
+
+def image_base64(job):
+    return ask_about(job, LOOK, types.Part.from_bytes(data=base64.b64decode(PNG), mime_type="image/png"))
+
+
+def audio(job):
+    return ask_about(job, LISTEN, types.Part.from_bytes(data=base64.b64decode(WAV), mime_type="audio/wav"))
 
 
 def embeddings(job):

@@ -8,7 +8,9 @@ import openai  # noqa: E402
 from langchain_core.messages import HumanMessage, ToolMessage  # noqa: E402
 from langchain_openai import ChatOpenAI, OpenAIEmbeddings  # noqa: E402
 
-from tasks import CITY, QUESTION, READ_BEFORE_LEAVING, TEXTS, WEATHER  # noqa: E402
+from tasks import (  # noqa: E402
+    CITY, IMAGE_URL, LISTEN, LOOK, PNG, QUESTION, READ_BEFORE_LEAVING, TEXTS, WAV, WEATHER,
+)
 
 TOOL = {"type": "function", "function": WEATHER}
 
@@ -76,6 +78,23 @@ def structured(job):
     schema = {"title": "city", "description": "A city.", **CITY}
     model = connect(job).with_structured_output(schema, method="json_schema")
     return {"value": model.invoke(f"Describe Oslo {job.prompt}")}
+
+
+def ask_about(job, question, part):
+    answer = connect(job).invoke([HumanMessage([{"type": "text", "text": f"{question} {job.prompt}"}, part])])
+    return {"text": answer.content, "usage": counts(answer.usage_metadata)}
+
+
+def image_url(job):
+    return ask_about(job, LOOK, {"type": "image", "url": IMAGE_URL})
+
+
+def image_base64(job):
+    return ask_about(job, LOOK, {"type": "image", "base64": PNG, "mime_type": "image/png"})
+
+
+def audio(job):
+    return ask_about(job, LISTEN, {"type": "audio", "base64": WAV, "mime_type": "audio/wav"})
 
 
 def embeddings(job):

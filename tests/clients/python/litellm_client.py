@@ -8,7 +8,7 @@ os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
 
 import litellm  # noqa: E402
 
-from tasks import CITY, QUESTION, READ_BEFORE_LEAVING, TEXTS, WEATHER  # noqa: E402
+from tasks import CITY, IMAGE_URL, LISTEN, LOOK, PNG, QUESTION, READ_BEFORE_LEAVING, TEXTS, WAV, WEATHER  # noqa: E402
 
 litellm.telemetry = False
 litellm.suppress_debug_info = True
@@ -92,6 +92,24 @@ def structured(job):
     schema = {"name": "city", "schema": CITY, "strict": True}
     answer = ask(job, "Describe Oslo", response_format={"type": "json_schema", "json_schema": schema})
     return {"value": json.loads(answer.choices[0].message.content)}
+
+
+def ask_about(job, question, part):
+    parts = [{"type": "text", "text": f"{question} {job.prompt}"}, part]
+    answer = ask(job, messages=[{"role": "user", "content": parts}])
+    return {"text": answer.choices[0].message.content, "usage": counts(answer.usage)}
+
+
+def image_url(job):
+    return ask_about(job, LOOK, {"type": "image_url", "image_url": {"url": IMAGE_URL}})
+
+
+def image_base64(job):
+    return ask_about(job, LOOK, {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}"}})
+
+
+def audio(job):
+    return ask_about(job, LISTEN, {"type": "input_audio", "input_audio": {"data": WAV, "format": "wav"}})
 
 
 def embeddings(job):

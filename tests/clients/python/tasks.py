@@ -1,4 +1,4 @@
-"""What every client asks for: a tool, the schema of a structured answer, and the texts of embeddings."""
+"""What every client asks for: a tool, the schema of a structured answer, the texts of embeddings, images and sound."""
 
 QUESTION = "What is the weather in Oslo?"
 
@@ -23,6 +23,16 @@ CITY = {
     "required": ["name", "inhabitants", "districts"],
     "additionalProperties": False,
 }
+
+LOOK = "What is in this image?"
+LISTEN = "What is said here?"
+
+# Nobody fetches it: the mock provider names it.
+IMAGE_URL = "https://images.example/mock.png"
+
+# A PNG of one pixel and a WAV of two samples, in base64.
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
+WAV = "UklGRigAAABXQVZFZm10IBAAAAABAAEAQB8AAIA+AAACABAAZGF0YQQAAAAAAAAA"
 
 TEXTS = ["a first text", "another text"]
 

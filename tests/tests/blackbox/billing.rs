@@ -138,6 +138,8 @@ fn a_meter_can_count_output_tokens_only() {
             (metered["units"].as_str(), metered["fee"]["amount"].as_str()),
             (Some("2"), Some("2.0000000000"))
         );
+        let fee = merchant.shown(&response.request_id(), "completed").await["fee"].clone();
+        assert_eq!((&fee["token_basis"], &fee["amount"]), (&json!("output"), &json!("2.0000000000")));
     });
 }
 

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "tests unwrap, their helpers included")]
 
 mod bad_input;
+mod bedrock;
 mod billing;
 mod broken_off_calls;
 mod budget;
@@ -52,8 +53,10 @@ mod postgres_connections;
 mod prices;
 mod projections;
 mod prometheus;
+mod provider_choice;
 mod provider_cost;
 mod provider_endpoints;
+mod provider_table;
 mod providers;
 mod rate_limit;
 mod raw_http;
@@ -61,6 +64,7 @@ mod readiness;
 mod recurring;
 mod renewals;
 mod reported_usage;
+mod request_endings;
 mod rest_reads;
 mod rest_writes;
 mod rewrite;

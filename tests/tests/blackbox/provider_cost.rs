@@ -223,7 +223,7 @@ fn the_hold_of_a_managed_call_covers_its_highest_possible_cost() {
     run(async {
         let managed = Managed::start(&["--hold-cap=5"]).await;
         let merchant = Merchant::funded("1").await;
-        let endpoint = managed.openai.endpoint(|_| json_text(200, CACHED));
+        let endpoint = managed.openai.endpoint_ending("/v1/chat/completions", |_| json_text(200, CACHED));
         let ask = async |limit: u64| {
             let request =
                 forward("POST", &endpoint.url).json(&json!({"model": "gpt-4o", "max_tokens": limit}));
@@ -275,6 +275,37 @@ fn anthropics_cached_tokens_are_billed_once() {
             let call = endpoint.only_call();
             assert_eq!(call.head.all("x-api-key"), ["sk-managed-anthropic"]);
             assert_eq!(call.head.header("authorization"), None);
+        }
+    });
+}
+
+#[test]
+fn cached_and_reasoning_tokens_are_shown_beside_the_usage() {
+    run(async {
+        let managed = Managed::start(&[]).await;
+        let merchant = Merchant::funded("100").await;
+        let completion = json!({"id": "c1", "model": "gpt-4o", "choices": [], "usage": {
+            "prompt_tokens": 100, "completion_tokens": 40, "total_tokens": 140,
+            "prompt_tokens_details": {"cached_tokens": 50}, "completion_tokens_details": {"reasoning_tokens": 30}}});
+        let message = json!({"id": "m1", "model": "claude-sonnet-4-6", "content": [], "usage": {
+            "input_tokens": 10, "output_tokens": 4, "cache_creation_input_tokens": 6, "cache_read_input_tokens": 5}});
+        let openai = managed.openai.endpoint(move |_| json(200, &completion));
+        let anthropic = managed.anthropic.endpoint(move |_| json(200, &message));
+        for (endpoint, model, counts) in [
+            (openai, "gpt-4o", [json!(100), json!(40), json!(50), Value::Null, json!(30)]),
+            (anthropic, "claude-sonnet-4-6", [json!(21), json!(4), json!(5), json!(6), Value::Null]),
+        ] {
+            let response = managed.ask(&merchant.secret_key, &endpoint.url, model).await;
+            assert_eq!(response.status, 200, "{}", response.text());
+            let shown = merchant.shown(&response.request_id(), "completed").await["model_usage"].clone();
+            let names = [
+                "input_tokens",
+                "output_tokens",
+                "cache_read_tokens",
+                "cache_write_tokens",
+                "reasoning_tokens",
+            ];
+            assert_eq!(names.map(|name| shown[name].clone()), counts, "{shown}");
         }
     });
 }

@@ -38,6 +38,8 @@ fn speech_is_billed_by_the_characters_of_its_input() {
         assert_eq!(metered["usage"]["characters"], json!({"input": 6, "output": 0}), "{metered}");
         assert_eq!(metered["model_cost"]["total"], "0.0060000000");
         assert_eq!(metered["fee"]["amount"], "0.6000000000");
+        assert_eq!(metered["total_wallet_cost"], "0.6174000000");
+        assert_eq!(metered["hold"]["wallet"], "0.6174000000", "its price is known before the call");
         let shown = merchant.shown(&response.request_id(), "completed").await;
         assert_eq!(shown["model_usage"]["input_characters"], 6);
         assert!(shown.get("marks").is_none(), "{shown}");
@@ -61,6 +63,89 @@ fn speech_is_billed_by_the_characters_of_its_input() {
         let twice = forward("POST", &endpoint.url).header("Content-Type", "application/json").body(twice);
         managed.send(&merchant.secret_key, twice).await.refused(400, "validation_error");
         assert_eq!(endpoint.calls().len(), 2);
+        merchant.nothing_is_held().await;
+    });
+}
+
+#[test]
+fn speech_on_a_spend_key_takes_its_exact_price_of_the_limit() {
+    run(async {
+        let prices = prices(r#"{"provider":"openai","model":"tts-limited","per_character":"0.001"}"#);
+        let managed = Managed::start(&[&prices]).await;
+        let merchant = Merchant::funded("100").await;
+        let endpoint = managed.openai.endpoint_ending("/v1/audio/speech", |_| {
+            whole(200, &[("Content-Type", "audio/mpeg")], b"\xff\xfb\x90")
+        });
+        let limit = json!({"name": "speaks", "spend_limit": {"amount": "0.01", "cycle": "total"}});
+        let key =
+            merchant.post("/v1/spend_keys", &limit).await.expect(201)["key"].as_str().unwrap().to_owned();
+        let say = |characters: usize| {
+            let body = json!({"model": "tts-limited", "voice": "v", "input": "é".repeat(characters)});
+            forward("POST", &endpoint.url).json(&body)
+        };
+        managed.send(&key, say(11)).await.refused(402, "spend_limit_exceeded");
+        let response = managed.send(&key, say(6)).await;
+        assert_eq!(response.status, 200, "{}", response.text());
+        let metered = merchant.charged(&response).await;
+        assert_eq!(metered["total_merchant_cost"], "0.0060000000");
+        assert_eq!(metered["hold"]["merchant"], "0.0060000000");
+        managed.send(&key, say(5)).await.refused(402, "spend_limit_exceeded");
+        let response = managed.send(&key, say(4)).await;
+        assert_eq!(merchant.charged(&response).await["total_merchant_cost"], "0.0040000000");
+        managed.send(&key, say(1)).await.refused(402, "spend_limit_exceeded");
+        assert_eq!(endpoint.calls().len(), 2);
+        assert_eq!(merchant.own_balance().await, "99.9900000000");
+        merchant.nothing_is_held().await;
+    });
+}
+
+#[test]
+fn a_form_with_sound_that_gives_a_decisive_field_twice_is_refused() {
+    run(async {
+        let prices = prices(
+            r#"{"provider":"openai","model":"whisper-cheap","per_second":"0.001"},{"provider":"openai","model":"whisper-dear","per_second":"1"}"#,
+        );
+        let managed = Managed::start(&[&prices]).await;
+        let merchant = Merchant::funded("100").await;
+        let settings = json!({"name": "hears", "allowed_models": ["whisper-cheap"]});
+        let key =
+            merchant.post("/v1/spend_keys", &settings).await.expect(201)["key"].as_str().unwrap().to_owned();
+        let endpoint = managed
+            .openai
+            .endpoint_ending("/v1/audio/transcriptions", |_| json_text(200, r#"{"text":"x","duration":9}"#));
+        let events = merchant.events().await.len();
+        let ask = async |credential: &str, fields: &[(&str, &str)]| {
+            let part = |(name, value): &(&str, &str)| {
+                format!("--b1\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n")
+            };
+            let form = format!("{}--b1--\r\n", fields.iter().map(part).collect::<String>());
+            let request = forward("POST", &endpoint.url)
+                .header("Content-Type", "multipart/form-data; boundary=b1")
+                .body(farthing_tests::client::Body::Whole(form.into_bytes()));
+            managed.send(credential, request).await
+        };
+        for (fields, name) in [
+            (&[("model", "whisper-cheap"), ("model", "whisper-dear")][..], "model"),
+            (&[("model", "whisper-cheap"), ("model", "whisper-cheap")], "model"),
+            (&[("model", "whisper-cheap"), ("Model", "whisper-dear")], "model"),
+            (
+                &[("model", "whisper-cheap"), ("response_format", "json"), ("response_format", "text")],
+                "response_format",
+            ),
+            (&[("model", "whisper-cheap"), ("stream", "false"), ("stream", "true")], "stream"),
+        ] {
+            for credential in [&merchant.secret_key, &key] {
+                let error = ask(credential, fields).await.refused(400, "validation_error");
+                assert_eq!(error["issues"][0]["path"], json!([name]), "{fields:?}: {error}");
+            }
+        }
+        // A list of models holds on the caller's own key, too.
+        let own = token(&json!({"spend_key": key, "provider_key": "sk-theirs"}));
+        let error = ask(&own, &[("model", "whisper-cheap"), ("model", "whisper-dear")]).await;
+        error.refused(400, "validation_error");
+        assert_eq!((endpoint.calls().len(), merchant.events().await.len()), (0, events));
+        let response = ask(&key, &[("model", "whisper-cheap"), ("response_format", "json")]).await;
+        assert_eq!(merchant.charged(&response).await["total_merchant_cost"], "0.0090000000");
         merchant.nothing_is_held().await;
     });
 }
@@ -187,7 +272,7 @@ fn files_images_and_batches_on_the_callers_own_key_pass_and_are_counted_as_calls
 }
 
 /// A message of Amazon's event stream.
-fn message(payload: &str) -> Vec<u8> {
+pub(super) fn message(payload: &str) -> Vec<u8> {
     let headers = b"\x0b:event-type\x07\x00\x05chunk";
     let total = u32::try_from(16 + headers.len() + payload.len()).unwrap();
     let mut message = total.to_be_bytes().to_vec();
@@ -199,18 +284,20 @@ fn message(payload: &str) -> Vec<u8> {
     message
 }
 
-#[test]
-fn bedrock_is_metered_on_the_callers_own_key_or_signature_in_each_of_its_forms() {
+/// A message with an event of the model's own form.
+pub(super) fn wrapped(text: &str) -> Vec<u8> {
     use base64::Engine as _;
 
+    let bytes = base64::engine::general_purpose::STANDARD.encode(text);
+    message(&format!(r#"{{"bytes":"{bytes}","p":"abcdefgh"}}"#))
+}
+
+#[test]
+fn bedrock_is_metered_on_the_callers_own_key_or_signature_in_each_of_its_forms() {
     run(async {
         let (managed, providers) = gateway_with(&["bedrock"], Keys::None, &[]).await;
         let merchant = Merchant::funded("1").await;
         let bedrock = &providers[0];
-        let wrapped = |text: &str| {
-            let bytes = base64::engine::general_purpose::STANDARD.encode(text);
-            message(&format!(r#"{{"bytes":"{bytes}","p":"abcdefgh"}}"#))
-        };
         let invoked = [
             wrapped(r#"{"type":"message_start","message":{"id":"msg_1","usage":{"input_tokens":3,"cache_read_input_tokens":40,"output_tokens":1}}}"#),
             wrapped(r#"{"type":"message_delta","usage":{"output_tokens":55}}"#),

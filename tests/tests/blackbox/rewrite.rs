@@ -406,6 +406,34 @@ fn a_converted_response_is_replayed_under_its_idempotency_key() {
 }
 
 #[test]
+fn a_field_without_a_counterpart_is_named_to_a_client_of_each_format() {
+    run(async {
+        let managed = Managed::start(&[]).await;
+        let merchant = Merchant::funded("100").await;
+        let (completions, messages) = (completions(&managed), messages(&managed));
+        let mut biased = openai_body("claude-haiku-4-5");
+        biased["logit_bias"] = json!({"1": 5});
+        let mut top = anthropic_body("gpt-4o");
+        top["top_k"] = json!(5);
+        let mut google_top = google_body();
+        google_top["generationConfig"]["topK"] = json!(5);
+        let google = format!("{}/v1beta/models/gpt-4o:generateContent", completions.url);
+        let events = merchant.events().await.len();
+        for (format, url, body, path) in [
+            ("openai", &messages.url, &biased, json!(["logit_bias"])),
+            ("anthropic", &completions.url, &top, json!(["top_k"])),
+            ("google", &google, &google_top, json!(["generationConfig", "topK"])),
+        ] {
+            let refused = managed.send(&merchant.secret_key, rewrite(format, url, body)).await;
+            let error = refused.refused(400, "conversion_unsupported");
+            assert_eq!(error["issues"][0]["path"], path, "{error}");
+        }
+        assert_eq!(merchant.events().await.len(), events, "a refused call is recorded");
+        assert!(completions.calls().is_empty() && messages.calls().is_empty());
+    });
+}
+
+#[test]
 fn a_url_that_is_no_endpoint_or_holds_a_credential_is_refused() {
     run(async {
         let managed = Managed::start(&[]).await;
@@ -514,6 +542,40 @@ fn an_unknown_provider_is_called_on_the_callers_key_and_only_its_fee_is_charged(
         let metered = merchant.charged(&response).await;
         assert_eq!(metered["usage"]["tokens"], json!({"input": 1000, "output": 100}));
         assert_eq!(metered["total_wallet_cost"], "0.5000000000");
+        merchant.nothing_is_held().await;
+    });
+}
+
+#[test]
+fn embeddings_in_openais_format_pass_unchanged_and_are_not_converted_into_others() {
+    run(async {
+        let managed = Managed::start(&[]).await;
+        let merchant = Merchant::funded("100").await;
+        let answer = r#"{"object":"list","data":[],"usage":{"prompt_tokens":10000,"total_tokens":10000}}"#;
+        let endpoint = managed.openai.endpoint_ending("/v1/embeddings", move |_| json_text(200, answer));
+        let body = json!({"model": "text-embedding-3-small", "input": ["x", "y"]});
+        for url in [endpoint.url.clone(), format!("{}/embeddings", endpoint.url)] {
+            let response = managed.send(&merchant.secret_key, rewrite("openai", &url, &body)).await;
+            assert_eq!((response.status, response.text().as_str()), (200, answer), "{url}");
+            assert_eq!(merchant.charged(&response).await["model_cost"]["total"], "0.0002000000");
+            assert_eq!(endpoint.calls().pop().unwrap().body, body.to_string().as_bytes());
+        }
+        let made = endpoint.calls().len();
+        let google =
+            managed.google.endpoint_ending("/v1beta/models/m:embedContent", |_| json(200, &json!({})));
+        let cohere = managed.openai.endpoint_ending("/v2/embed", |_| json(200, &json!({})));
+        for (format, url) in [
+            ("openai", google.url.clone()),
+            ("openai", format!("{}/embeddings", google.url)),
+            ("openai", format!("{}/embeddings", cohere.url)),
+            ("anthropic", endpoint.url.clone()),
+        ] {
+            let refused = managed.send(&merchant.secret_key, rewrite(format, &url, &body)).await;
+            let error = refused.refused(400, "conversion_unsupported");
+            assert!(error["message"].as_str().unwrap().contains("embeddings are not converted"), "{error}");
+        }
+        assert_eq!(endpoint.calls().len(), made);
+        assert!(google.calls().is_empty() && cohere.calls().is_empty());
         merchant.nothing_is_held().await;
     });
 }

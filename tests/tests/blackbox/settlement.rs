@@ -286,7 +286,11 @@ fn a_settlement_that_cannot_be_appended_ends_the_request_as_failed() {
         assert_eq!(scrape(gateway.operator).await.count("farthing_calls_unsettled_total", &[]), 1);
         let request_id = failed["request_id"].as_str().unwrap();
         let shown = merchant.get(&format!("/v1/requests/{request_id}")).await.expect(200);
-        assert_eq!(shown["status"], "error", "{shown}");
+        assert_eq!(
+            (&shown["status"], &shown["failure_reason"]),
+            (&json!("error"), &json!("unsettleable")),
+            "{shown}"
+        );
         // The others are settled meanwhile.
         let other = Merchant::funded("1").await;
         let url = other.instance.provider.endpoint(|_| json(200, &json!({}))).url;

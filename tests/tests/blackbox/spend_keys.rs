@@ -72,6 +72,25 @@ async fn admissions(merchant: &Merchant) -> Vec<DateTime<Utc>> {
 }
 
 #[test]
+fn every_cycle_of_a_limit_is_shown_as_it_was_given() {
+    run(async {
+        let merchant = Merchant::new().await;
+        for cycle in ["daily", "weekly", "monthly", "total"] {
+            let limits = json!({
+                "spend_limit": {"amount": "5.0000000000", "cycle": cycle}, "request_limit": {"count": 7, "cycle": cycle},
+                "rate_limit": {"rpm": 60, "burst": 10},
+            });
+            let key = key(&merchant, limits.clone()).await;
+            let shown = shown(&merchant, &key).await;
+            for (name, limit) in limits.as_object().unwrap() {
+                assert_eq!(&shown[name], limit, "{cycle}");
+            }
+            assert_eq!(shown.get("key"), None, "{shown}");
+        }
+    });
+}
+
+#[test]
 fn a_request_limit_of_100_admits_exactly_100_of_1000_concurrent_calls_on_two_gateways() {
     run(async {
         let merchant = Merchant::new().await;

@@ -13,6 +13,9 @@ use farthing_tests::wait::eventually;
 use rust_decimal::Decimal;
 use serde_json::{Value, json};
 
+/// The path of the endpoints here, whose output limits are known by it.
+const CHAT: &str = "/v1/chat/completions";
+
 /// Models at a dollar for 1,000 tokens of output; input is free, except for the one that sees.
 fn catalogue() -> Value {
     let model = |name: &str, more: Value| {
@@ -26,6 +29,7 @@ fn catalogue() -> Value {
         model("of-five-dollars", json!({"max_output_tokens": 5000})),
         model("endless", json!({})),
         model("sees", json!({"max_output_tokens": 10, "input_per_1m": "1000", "max_input_tokens": 2000})),
+        model("of-mistral", json!({"provider": "mistral", "max_output_tokens": 1000})),
     ];
     json!({"source": "a test", "licence": "none", "taken": "2026-11-20", "models": models})
 }
@@ -77,7 +81,7 @@ fn a_call_without_an_output_limit_takes_what_its_model_can_answer() {
         let merchant = Merchant::funded("20").await;
         let managed = Managed::start(&[&prices(&merchant, "spend-limits.json")]).await;
         // Found from outside: a limit of 0.05 let a call through that cost 2.50.
-        let endpoint = managed.openai.endpoint(reports(2_500));
+        let endpoint = managed.openai.endpoint_ending(CHAT, reports(2_500));
         let small = key(&merchant, "0.05").await;
         for model in ["of-a-dollar", "of-five-dollars", "endless"] {
             for body in [json!({"model": model}), json!({"model": model, "max_tokens": null, "n": 1})] {
@@ -129,7 +133,7 @@ fn an_image_is_bounded_by_the_input_that_its_model_takes() {
     run(async {
         let merchant = Merchant::funded("20").await;
         let managed = Managed::start(&[&prices(&merchant, "spend-limits-of-images.json")]).await;
-        let endpoint = managed.openai.endpoint(reports(1));
+        let endpoint = managed.openai.endpoint_ending(CHAT, reports(1));
         let with = |content: Value| json!({"model": "sees", "max_tokens": 1, "messages": [{"role": "user", "content": content}]});
         let image =
             with(json!([{"type": "image_url", "image_url": {"url": "https://images.example/large.png"}}]));
@@ -139,6 +143,79 @@ fn an_image_is_bounded_by_the_input_that_its_model_takes() {
         let enough = key(&merchant, "2.001").await;
         managed.send(&enough, ask(&endpoint.url, &image)).await.expect(200);
         assert_eq!(opened(&merchant).await.last().unwrap().0, "2.0010000000");
+        merchant.nothing_is_held().await;
+    });
+}
+
+#[test]
+fn an_output_limit_that_the_provider_does_not_read_or_that_cannot_be_read_is_none() {
+    run(async {
+        let merchant = Merchant::funded("20").await;
+        let mistral_key = merchant.instance.provider_key("mistral", "sk-managed-mistral");
+        let prices = prices(&merchant, "spend-limits-by-name.json");
+        let managed = Managed::start(&[&prices, &mistral_key]).await;
+        let small = key(&merchant, "0.05").await;
+        let chat = managed.openai.endpoint_ending(CHAT, reports(1));
+        let responses = managed.openai.endpoint_ending("/v1/responses", reports(1));
+        let unknown = managed.openai.endpoint_ending("/v1/generate", reports(1));
+        let mistral = managed.mistral.endpoint_ending(CHAT, reports(1));
+        let limits = [
+            (&chat, "of-a-dollar", json!({"max_tokens": 50}), json!({"max_output_tokens": 50})),
+            (&chat, "of-a-dollar", json!({"max_completion_tokens": 50}), json!({"maxOutputTokens": 50})),
+            (
+                &chat,
+                "of-a-dollar",
+                json!({"max_tokens": 1, "max_completion_tokens": 50}),
+                json!({"max_tokens": 1, "max_completion_tokens": 51}),
+            ),
+            (&responses, "of-a-dollar", json!({"max_output_tokens": 50}), json!({"max_tokens": 50})),
+            (&mistral, "of-mistral", json!({"max_tokens": 50}), json!({"max_completion_tokens": 50})),
+        ];
+        let of = |model: &str, limit: &Value| {
+            let mut body = json!({"model": model, "input": "x"});
+            body.as_object_mut().unwrap().extend(limit.as_object().unwrap().clone());
+            body
+        };
+        for (endpoint, model, _, not_read) in &limits {
+            refused(&managed.send(&small, ask(&endpoint.url, &of(model, not_read))).await);
+        }
+        refused(
+            &managed.send(&small, ask(&unknown.url, &of("of-a-dollar", &json!({"max_tokens": 1})))).await,
+        );
+        for odd in
+            [json!("abc"), json!("5"), json!(1e99), json!(-1), json!(5.5), json!(0), json!([]), json!(null)]
+        {
+            refused(
+                &managed.send(&small, ask(&chat.url, &of("of-a-dollar", &json!({"max_tokens": odd})))).await,
+            );
+        }
+        // How many answers there are decides the price, so it must be known.
+        for (name, odd) in [("n", json!("3")), ("n", json!(3.0)), ("n", json!(-1)), ("best_of", json!("3"))] {
+            let body = of("of-a-dollar", &json!({"max_tokens": 1, name: odd}));
+            for credential in [&small, &merchant.secret_key] {
+                let error =
+                    managed.send(credential, ask(&chat.url, &body)).await.refused(400, "validation_error");
+                assert_eq!(error["issues"][0]["path"], json!([name]), "{error}");
+            }
+        }
+        let reached = [&chat, &responses, &unknown, &mistral].map(|endpoint| endpoint.calls().len());
+        assert_eq!(reached, [0; 4], "nothing is sent");
+        assert_eq!(opened(&merchant).await, [], "a refused call is not a request");
+
+        // Each limit under the name that is read there fits exactly.
+        for (endpoint, model, read, _) in &limits {
+            let exact = key(&merchant, "0.05").await;
+            managed.send(&exact, ask(&endpoint.url, &of(model, read))).await.expect(200);
+            assert_eq!(opened(&merchant).await.last().unwrap().1, "0.0500000000", "{read}");
+        }
+        // Where the catalogue has no limit either, the call takes the hold cap, a dollar.
+        for odd in [json!("abc"), json!(1e99), json!(-1), json!(null)] {
+            let capped = key(&merchant, "1").await;
+            let body = of("endless", &json!({"max_tokens": odd}));
+            managed.send(&capped, ask(&chat.url, &body)).await.expect(200);
+            assert_eq!(opened(&merchant).await.last().unwrap().0, "1.0000000000", "{odd}");
+            refused(&managed.send(&capped, ask(&chat.url, &body)).await);
+        }
         merchant.nothing_is_held().await;
     });
 }

@@ -1,5 +1,6 @@
 //! Subscriptions to free plans: their credit, pending changes, and where they are shown.
 
+use chrono::{DateTime, Utc};
 use farthing_tests::client::Request;
 use farthing_tests::merchant::{Customer, Merchant};
 use farthing_tests::provider::json as answer_json;
@@ -32,7 +33,9 @@ fn a_subscription_begins_with_its_credit_and_is_shown_everywhere() {
     run(async {
         let merchant = Merchant::new().await;
         let plan = free_plan(&merchant, "5").await;
-        let body = json!({"reference_id": "ada", "name": "Ada Lovelace", "email": "ada@example.com"});
+        let body = json!({
+            "reference_id": "ada", "name": "Ada Lovelace", "email": "ada@example.com", "phone": "+15551234567",
+        });
         let customer = merchant.post("/v1/customers", &body).await.expect(201);
         let customer_id = id(&customer, "customer_id");
         let before = merchant.get("/v1/connections/ada").await.expect(200);
@@ -96,12 +99,31 @@ fn a_subscription_begins_with_its_credit_and_is_shown_everywhere() {
                 "period_amount": "0.0000000000", "rollover_type": "none", "created_at": plan["created_at"],
             },
             "wallet": {
-                "wallet_id": wallet_id, "phone": null, "active_balance": "5.0000000000",
+                "wallet_id": wallet_id, "phone": "+15551234567", "active_balance": "5.0000000000",
                 "created_at": customer["created_at"], "email": "ada@example.com", "first_name": "Ada",
                 "last_name": "Lovelace",
             },
         }]);
         assert_eq!(merchant.get("/v1/active-subscriptions").await.expect(200), older);
+    });
+}
+
+#[test]
+fn a_cycle_lasts_as_long_as_the_plans_billing_interval() {
+    run(async {
+        let merchant = Merchant::new().await;
+        for (interval, days) in [("day", 1..=1), ("week", 7..=7), ("month", 28..=31), ("year", 365..=366)] {
+            let body = json!({"name": interval, "period_amount": 0, "billing_interval": interval});
+            let plan = merchant.post("/v1/plans", &body).await.expect(201);
+            let customer = merchant.customer_called(interval, "0").await;
+            let made = subscribe(&merchant, &customer, &plan).await;
+            let shown = merchant.get(&format!("/v1/subscriptions/{}", id(&made, "subscription_id"))).await;
+            let shown = shown.expect(200);
+            assert_eq!(shown["plan"]["billing_interval"], interval);
+            let day = |name: &str| id(&shown, name).parse::<DateTime<Utc>>().unwrap();
+            let cycle = (day("cycle_end_at") - day("cycle_start_at")).num_days();
+            assert!(days.contains(&cycle), "{interval}: {cycle} days");
+        }
     });
 }
 

@@ -3,6 +3,7 @@
 
 use serde_json::Value;
 
+use super::given_media;
 use super::response::{Call, MAX_WORDS, word_count, words};
 use super::schema_value::value_of;
 
@@ -109,7 +110,7 @@ pub(super) struct Answer {
 
 impl Answer {
     /// The answer to what is asked: tool calls if there are tools and no result was given last, an object if there is a
-    /// schema, and words otherwise.
+    /// schema, the images and sound of the request if the control `describe` wants them, and words otherwise.
     pub(super) fn to(asked: &Asked, call: &Call<'_>) -> Self {
         let thoughts: Vec<String> = match asked.thinking {
             Thinking::On => THOUGHTS.map(str::to_owned).into(),
@@ -119,6 +120,8 @@ impl Answer {
             (Content::Calls(calls(asked, call)), Ending::Calls)
         } else if let Some(schema) = &asked.schema {
             (Content::Text(pieces(&value_of(schema).to_string())), Ending::Stop)
+        } else if call.controls.text("describe").as_deref() == Some("media") {
+            (Content::Text(pieces(&given_media::description(call.body))), Ending::Stop)
         } else {
             let wanted = word_count(call);
             let limit = asked.limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(MAX_WORDS);

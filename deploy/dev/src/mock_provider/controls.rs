@@ -27,9 +27,9 @@ impl<'a> Controls<'a> {
     }
 
     /// The same, with the controls in the text of a body: `mock:name=value`. Names and values consist of letters, digits,
-    /// `-`, `_` and `.`.
+    /// `-`, `_` and `.`. A form has files beside its texts.
     pub(super) fn with_text(mut self, body: &[u8]) -> Self {
-        let text = std::str::from_utf8(body).unwrap_or_default();
+        let text = String::from_utf8_lossy(body);
         let is_plain = |character: char| character.is_ascii_alphanumeric() || "-_.".contains(character);
         let controls = text.split(IN_TEXT).skip(1).filter_map(|rest| {
             let (name, rest) = rest.split_once('=')?;
@@ -123,5 +123,7 @@ mod tests {
             (Some(500), Some("a-1.b"))
         );
         assert_eq!((controls.text("no name"), controls.text("name")), (None, None));
+        let controls = Controls::new(None, &headers).with_text(b"\xff\x80\r\n\r\nmock:marker=2\r\n");
+        assert_eq!(controls.text("marker").as_deref(), Some("2"), "beside bytes that are no text");
     }
 }

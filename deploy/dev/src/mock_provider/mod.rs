@@ -32,6 +32,7 @@
 //! | `body` | this text as the body; `content-type` sets its type |
 //! | `bytes` | adds a padding of this many bytes to the body of `/usage` |
 //! | `words` | the number of words (= output tokens) of texts |
+//! | `describe` | `media`: the text names the images and sound of the request: their URL, or their type and length |
 //! | `calls` | the number of tool calls, 1 by default, of each tool in turn |
 //! | `delay-ms` | the pause before the status line |
 //! | `stream` | `true`: `/usage` responds with server-sent events, its usage in the last one before `[DONE]` |
@@ -56,6 +57,7 @@ mod controls;
 mod embeddings;
 mod endpoints;
 mod generate_content;
+mod given_media;
 mod journal;
 mod media;
 mod messages;

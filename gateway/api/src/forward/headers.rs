@@ -141,6 +141,27 @@ pub(super) fn fit_managed_key(headers: &mut HeaderMap) {
     }
 }
 
+/// The prefix of headers by which a call chooses features of Amazon Bedrock: guardrails, latency, service tiers.
+const FEATURES_OF_BEDROCK: &str = "x-amzn-bedrock-";
+
+/// The only one that chooses nothing but the form of the answer's body.
+const ACCEPT_OF_BEDROCK: &str = "x-amzn-bedrock-accept";
+
+/// The prefix of headers that belong to a signature of AWS.
+const OF_A_SIGNATURE: &str = "x-amz-";
+
+/// The same for a call to Amazon Bedrock. Fails with a header that chooses another price.
+pub(super) fn fit_managed_key_of_bedrock(headers: &mut HeaderMap) -> Result<(), HeaderName> {
+    let chooses = |name: &&HeaderName| {
+        name.as_str().starts_with(FEATURES_OF_BEDROCK) && name.as_str() != ACCEPT_OF_BEDROCK
+    };
+    if let Some(name) = headers.keys().find(chooses) {
+        return Err(name.clone());
+    }
+    remove_where(headers, |name| name.starts_with(OF_A_SIGNATURE));
+    Ok(())
+}
+
 /// Headers with a digest of the body.
 const DIGESTS: [&str; 4] = ["content-md5", "digest", "content-digest", "repr-digest"];
 
@@ -375,6 +396,23 @@ mod tests {
         let expected =
             headers(&[("x-api-key", "theirs"), ("content-type", "application/json"), ("x-custom", "kept")]);
         assert_eq!(kept, expected);
+    }
+
+    #[test]
+    fn a_managed_call_to_bedrock_chooses_no_feature_and_no_signature() {
+        let kept = headers(&[("accept", "*/*"), ("x-amzn-bedrock-accept", "application/json")]);
+        let mut given = kept.clone();
+        given.insert("x-amz-security-token", HeaderValue::from_static("t"));
+        assert_eq!(fit_managed_key_of_bedrock(&mut given), Ok(()));
+        assert_eq!(given, kept);
+        for name in [
+            "x-amzn-bedrock-guardrailidentifier",
+            "x-amzn-bedrock-performanceconfig-latency",
+            "x-amzn-bedrock-service-tier",
+        ] {
+            let mut given = headers(&[("accept", "*/*"), (name, "x")]);
+            assert_eq!(fit_managed_key_of_bedrock(&mut given), Err(HeaderName::from_static(name)));
+        }
     }
 
     #[test]

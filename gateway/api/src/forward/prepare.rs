@@ -23,17 +23,19 @@ use super::called_endpoint::CalledEndpoint;
 use super::forwarder::Forwarder;
 use super::headers::{self, KeyPlace, Slot};
 use super::idempotent_call::{self, CallContent, IdempotentCall};
+use super::managed_body::check_managed_body;
 use super::read_call::ReadCall;
 use super::request_body::{Ahead, RequestBody};
 use super::response_change::ResponseRule;
+use super::signature::{credentials_of_token, sign_call};
 use super::size;
-use super::usage::{FormExtent, Shape, requesting_usage, unpriced_member};
+use super::usage::{Shape, requesting_usage};
 use super::whole_body::read_whole;
 use super::{credential, metadata};
 use crate::caller_address::CallerAddress;
 use crate::error::{ApiError, AuthError, ForwardError, Issue};
 use crate::known_keys::Owner;
-use crate::model_endpoints::ModelEndpoint;
+use crate::model_endpoints::{AllowedProviders, ModelEndpoint};
 use crate::providers::{
     BilledBy, CallersKey, Key, ProviderKey, Recognised, StreamUsage, Unpriced, UsageLimit,
 };
@@ -93,9 +95,12 @@ pub(super) async fn prepare(
         app.known_keys.owner_of(&found.credential.caller, address, &app.ledger, &app.reads).await?;
     trace.authenticated(&app.traces, (called, &parts), request_id);
     CallInFlight::belongs_to(merchant_id, &parts.extensions)?;
-    if let CalledEndpoint::Model(endpoint) = called {
-        check_shape(forwarder, partition, &found.credential.caller, endpoint).await?;
-    }
+    let allowed = match called {
+        CalledEndpoint::Model(endpoint) => {
+            check_shape(forwarder, partition, &found.credential.caller, endpoint).await?
+        }
+        CalledEndpoint::Forward | CalledEndpoint::Rewrite => AllowedProviders::All,
+    };
     let receiving = trace.stage("receive request");
     let turn = forwarder.turns.body_of(merchant_id);
     turn.step().await;
@@ -104,20 +109,31 @@ pub(super) async fn prepare(
     let read = match addressed {
         Addressed::Forward { recorded, target } => {
             let provider = app.providers.at(&recorded);
-            // Elsewhere a form may be anything, and passes as it comes.
-            let is_transcription = provider.shape(&target) == Shape::Transcription;
-            let ahead = match (&key, is_transcription) {
-                (Some(_), _) => Ahead::Any,
-                (None, true) => Ahead::JsonOrForm,
-                (None, false) => Ahead::Json,
-            };
             let urls = (recorded, target);
-            let by = &found.credential.caller;
-            ReadCall::forwarded((provider, by), urls, (&parts.headers, body), ahead, (turn, idle)).await?
+            if credentials_of_token(provider, &found)?.is_some() {
+                // A signature needs all of the body.
+                let whole = if body.is_end_stream() {
+                    Bytes::new()
+                } else {
+                    read_whole(&parts.headers, body, turn, idle, share()).await?
+                };
+                ReadCall::forwarded_whole(provider, urls, &whole)?
+            } else {
+                // Elsewhere a form may be anything, and passes as it comes.
+                let is_transcription = provider.shape(&urls.1) == Shape::Transcription;
+                let ahead = match (&key, is_transcription) {
+                    (Some(_), _) => Ahead::Any,
+                    (None, true) => Ahead::JsonOrForm,
+                    (None, false) => Ahead::Json,
+                };
+                let by = &found.credential.caller;
+                let given = (&parts.headers, body);
+                ReadCall::forwarded((provider, by), urls, given, ahead, (turn, idle)).await?
+            }
         }
         Addressed::ByModel(endpoint) => {
             let whole = read_whole(&parts.headers, body, turn, idle, share()).await?;
-            ReadCall::by_model(forwarder, endpoint, &whole, (&query, &found), share())?
+            ReadCall::by_model(forwarder, (endpoint, &allowed), &whole, (&query, &found), share())?
         }
         Addressed::Rewrite(rewrite) => {
             let whole = read_whole(&parts.headers, body, turn, idle, share()).await?;
@@ -172,9 +188,11 @@ async fn finish(
     }
     let own_keys = headers::own_keys(&outgoing_headers);
     let provider = app.providers.at(&target);
+    let mut signed_with = credentials_of_token(provider, &found)?;
     let key_place = key_place(provider, &target, found.slot);
     let is_in_url = called == CalledEndpoint::Forward && key_place == KeyPlace::Carrier(Slot::Query);
-    if let Some(key) = found.credential.provider_key.as_deref().filter(|_| !is_in_url) {
+    let is_sent = !is_in_url && signed_with.is_none();
+    if let Some(key) = found.credential.provider_key.as_deref().filter(|_| is_sent) {
         let invalid = || {
             let issue = Issue::new(["provider_key"], "cannot stand in a header");
             ApiError::Forward(ForwardError::TokenJsonInvalid(vec![issue]))
@@ -206,7 +224,11 @@ async fn finish(
         Ok(list_price) => (list_price, None),
         Err(why) => (ListPrice::Unlisted, Some(why)),
     };
-    let limits = app.providers.max_tokens(provider, model.as_deref());
+    let limits = size::Limits {
+        members: provider.limit_members(&target),
+        model: app.providers.max_tokens(provider, model.as_deref()),
+        billed_by: provider.billed_by(&target),
+    };
     let size = match json.as_deref().filter(|_| on_spend_key) {
         Some(json) => beside_others(json.len(), || size::of_call(&options, Some(json), known_bytes, limits)),
         None if on_spend_key && form.is_some() => size::of_form(&options, known_bytes, limits),
@@ -248,32 +270,12 @@ async fn finish(
         if options.is_background {
             return Err(ApiError::issue(["background"], "must not be true"));
         }
-        // What cannot be read may request anything. A call without a list price is refused for that.
-        let unpriced_member = match (&json, &form) {
-            (Some(json), _) => {
-                beside_others(json.len(), || unpriced_member(json, provider.unpriced_members()))
-            }
-            (None, Some((form, FormExtent::Whole))) => form.hides_duration.then_some("response_format"),
-            (None, _) => (!body.is_end_stream()).then_some("body"),
-        };
-        match unpriced_member.filter(|_| list_price != ListPrice::Unlisted) {
-            Some("body") => {
-                return Err(ApiError::issue(
-                    ["body"],
-                    "must be a JSON object, or a form with sound, of at most 256 KiB, with its type",
-                ));
-            }
-            Some(name @ "response_format") if form.is_some() => {
-                return Err(ApiError::issue(
-                    [name],
-                    "must be json or verbose_json: others do not report the duration",
-                ));
-            }
-            Some(name) => {
-                let message = "requests a feature that has no listed price, or cannot be read";
-                return Err(ApiError::issue([name], message));
-            }
-            None => {}
+        if let Some(name) = options.unread_count {
+            return Err(ApiError::issue([name], "must be a whole number"));
+        }
+        // A call without a list price is refused for that.
+        if list_price != ListPrice::Unlisted {
+            check_managed_body(provider, (json.as_ref(), form.as_ref()), &body, &list_price)?;
         }
         // A compressed response may be too long to be read for its usage.
         outgoing_headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
@@ -282,6 +284,11 @@ async fn finish(
             outgoing_headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
         headers::fit_managed_key(&mut outgoing_headers);
+        if provider.is_bedrock() {
+            headers::fit_managed_key_of_bedrock(&mut outgoing_headers).map_err(|name| {
+                ApiError::issue([name.as_str()], "requests a feature that has no listed price")
+            })?;
+        }
         if let Some(name) = provider.parameter_of_the_response(&target) {
             let message = format!(
                 "has the query parameter {name}, which a call on a managed provider key may not have: it could leave the \
@@ -289,15 +296,19 @@ async fn finish(
             );
             return Err(ApiError::issue(["u"], message));
         }
-        let (name, value) = provider.key_header(&target, key);
-        outgoing_headers.insert(name, value);
+        signed_with = provider
+            .credentials_within(key.reveal())
+            .map_err(|invalid| ApiError::internal(format!("the key of {}: {invalid}", provider.name)))?;
+        if signed_with.is_none() {
+            let (name, value) = provider.key_header(&target, key);
+            outgoing_headers.insert(name, value);
+        }
     }
     if provider.billed_by(&target) == BilledBy::InputCharacters {
         usage_limit = usage_limit.with_sent_characters(options.input_characters);
     }
     let provider_key_type = provider_key.key_type();
     let shape = provider.shape(&target);
-    let provider = provider.name.to_owned();
     let mut endpoint = parts.method.to_string();
     endpoint.push(' ');
     endpoint.push_str(&target::without_keys(&recorded.to_string()));
@@ -309,7 +320,7 @@ async fn finish(
         customer: credential.customer,
         meter: credential.meter,
         billing: credential.billing,
-        provider,
+        provider: provider.name.to_owned(),
         provider_key_type,
         endpoint,
         model,
@@ -345,6 +356,10 @@ async fn finish(
         outgoing.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
     }
     *outgoing.version_mut() = Version::HTTP_11;
+    // A managed call without a price is refused when it is opened.
+    if let Some(credentials) = signed_with.filter(|_| !is_managed || unpriced.is_none()) {
+        sign_call(app, provider, &credentials, &mut outgoing)?;
+    }
     Ok(PreparedCall {
         partition,
         command,
@@ -364,13 +379,14 @@ fn key_place(provider: Recognised<'_>, target: &Uri, slot: Slot) -> KeyPlace {
 }
 
 /// Refuses a spend key of another shape than the endpoint's. Keys without a shape, and merchants, may call every endpoint.
+/// Returns the providers that the caller may call.
 async fn check_shape(
     forwarder: &Forwarder,
     partition: Partition,
     caller: &Caller,
     endpoint: ModelEndpoint,
-) -> Result<(), ApiError> {
-    let Caller::SpendKey(hash) = caller else { return Ok(()) };
+) -> Result<AllowedProviders, ApiError> {
+    let Caller::SpendKey(hash) = caller else { return Ok(AllowedProviders::All) };
     let ledger = &forwarder.app.ledger;
     let Some(State::SpendKeyHash(id)) = ledger.state(partition, StateKey::SpendKeyHash(hash.clone())).await?
     else {
@@ -389,7 +405,10 @@ async fn check_shape(
             };
             Err(ApiError::issue(["request_shape"], message))
         }
-        Some(_) | None => Ok(()),
+        Some(_) | None => {
+            let allowed = key.settings.allowed_providers.clone();
+            Ok(allowed.map_or(AllowedProviders::All, AllowedProviders::Listed))
+        }
     }
 }
 

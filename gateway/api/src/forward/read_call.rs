@@ -18,10 +18,11 @@ use super::request_body::{Ahead, BodyFingerprint, ReadAhead, RequestBody, read_a
 use super::response_change::ResponseRule;
 use super::turns::Turn;
 use super::usage::{
-    FormExtent, FormOptions, RequestedOptions, Shape, naming_model, read_form, read_request, without_member,
+    FormExtent, FormOptions, RequestedOptions, Shape, naming_model, read_bedrock_options, read_form,
+    read_request, without_member,
 };
 use crate::error::{ApiError, ForwardError, Issue};
-use crate::model_endpoints::{Chosen, ModelEndpoint, choose};
+use crate::model_endpoints::{AllowedProviders, Chosen, ModelEndpoint, choose};
 use crate::providers::{CallersKey, Recognised, StreamUsage};
 use crate::rewrite::{Rewrite, with_method};
 use crate::target::{self, Query};
@@ -93,6 +94,9 @@ impl ReadCall {
         };
         // A provider ignores the body's model if the URL names one.
         let model = provider.model_within(&target).or_else(|| options.model.take());
+        if let (true, Some(json), Some(model)) = (provider.is_bedrock(), &json, &model) {
+            read_bedrock_options(&mut options, json, target.path(), model);
+        }
         Ok(Self {
             scope: "/v1/forward",
             recorded,
@@ -109,10 +113,37 @@ impl ReadCall {
         })
     }
 
+    /// A call to `target` whose body was read whole and passes unchanged.
+    pub(super) fn forwarded_whole(
+        provider: Recognised<'_>,
+        (recorded, target): (Uri, Uri),
+        whole: &Bytes,
+    ) -> Result<Self, ApiError> {
+        let mut options = if whole.is_empty() { RequestedOptions::default() } else { given_options(whole)? };
+        let model = provider.model_within(&target).or_else(|| options.model.take());
+        if let Some(model) = model.as_deref().filter(|_| provider.is_bedrock()) {
+            read_bedrock_options(&mut options, whole, target.path(), model);
+        }
+        Ok(Self {
+            scope: "/v1/forward",
+            recorded,
+            target,
+            body: RequestBody::whole(whole.clone()),
+            json: (!whole.is_empty()).then(|| whole.clone()),
+            form: None,
+            options,
+            model,
+            known_bytes: whole.len() as u64,
+            asked: String::new(),
+            fingerprint: Some(BodyFingerprint::of_whole(whole)),
+            rule: ResponseRule::Unchanged,
+        })
+    }
+
     /// A call that came to a model endpoint with this body.
     pub(super) fn by_model(
         forwarder: &Forwarder,
-        called: ModelEndpoint,
+        (called, allowed): (ModelEndpoint, &AllowedProviders),
         whole: &Bytes,
         (query, found): (&Query<'_>, &Found),
         share: MemoryShare,
@@ -125,7 +156,7 @@ impl ReadCall {
         let named = given.model.as_deref().ok_or_else(|| ApiError::issue(["model"], "is required"))?;
         let callers_key =
             if found.credential.provider_key.is_some() { CallersKey::Present } else { CallersKey::Absent };
-        let Chosen { model, url, format } = choose(providers, called, named, callers_key)?;
+        let Chosen { model, url, format } = choose(providers, called, named, callers_key, allowed)?;
         let conversion =
             called.format().zip(format).and_then(|(client, provider)| Conversion::between(client, provider));
         // The provider need not be the one whose parameters, and whose key, the caller's query has.
@@ -134,8 +165,13 @@ impl ReadCall {
         check_target(forwarder, &target)?;
         let sent = match conversion {
             Some(conversion) => {
-                let max_output_tokens = providers.max_tokens(providers.at(&target), Some(&model)).output;
-                let facts = RequestFacts { model: Some(&model), stream: false, max_output_tokens };
+                let at = providers.at(&target);
+                let facts = RequestFacts {
+                    model: Some(&model),
+                    stream: false,
+                    max_output_tokens: providers.max_tokens(at, Some(&model)).output,
+                    chat_limit: at.chat_limit(),
+                };
                 convert(forwarder, (conversion, &target), whole, &facts, share)?
             }
             None if named == model => SentBody::unchanged(whole, given, model),
@@ -161,15 +197,18 @@ impl ReadCall {
         // The model in the provider's URL decides, at Google and Azure.
         let of_client = google.as_ref().map(|call| call.model.clone());
         let in_url = providers.at(&target).model_within(&target).or(of_client);
-        let sent = if let Some(conversion) = Conversion::between(client, provider) {
+        let conversion = provider.and_then(|provider| Conversion::between(client, provider));
+        let sent = if let Some(conversion) = conversion {
             if let Some(name) = given.ambiguous {
                 return Err(ambiguous_member(name));
             }
             let model = in_url.as_deref().or(given.model.as_deref()).unwrap_or_default();
+            let at = providers.at(&target);
             let facts = RequestFacts {
                 model: in_url.as_deref(),
                 stream: google.is_some_and(|call| call.stream),
-                max_output_tokens: providers.max_tokens(providers.at(&target), Some(model)).output,
+                max_output_tokens: providers.max_tokens(at, Some(model)).output,
+                chat_limit: at.chat_limit(),
             };
             convert(forwarder, (conversion, &target), whole, &facts, share)?
         } else {
@@ -177,7 +216,7 @@ impl ReadCall {
             let model = in_url.or_else(|| given.model.clone()).unwrap_or_default();
             SentBody { stream, ..SentBody::unchanged(whole, given, model) }
         };
-        Self::sent(library.path(), (target, Some(provider)), whole, sent)
+        Self::sent(library.path(), (target, provider), whole, sent)
     }
 
     fn sent(

@@ -57,6 +57,14 @@ impl RequestBody {
         Self { ahead: Some(bytes), rest: None, is_sent: SentFlag::default() }
     }
 
+    /// All bytes of the body, if they are in memory.
+    pub(super) fn in_memory(&self) -> Option<Bytes> {
+        match (&self.ahead, &self.rest) {
+            (Some(ahead), None) => Some(ahead.clone()),
+            (None, _) | (Some(_), Some(_)) => self.is_end_stream().then(Bytes::new),
+        }
+    }
+
     /// The flag that is set once the request is sent.
     pub(super) fn sent_flag(&self) -> SentFlag {
         self.is_sent.clone()

@@ -1,43 +1,68 @@
 //! The size of a call as far as it is known before the call, from its body and from the limits of its model.
 
 use farthing_core::size_hint::{InputLimit, SizeHint};
-use farthing_core::usage::Split;
+use farthing_core::usage::{MAX_COUNT, Split};
 
-use super::usage::{Content, RequestedOptions, content};
+use super::usage::{BedrockLimit, Content, LimitMember, RequestedOptions, content};
+use crate::providers::BilledBy;
 
 /// Tokens of the instructions that a provider adds to a call with tools.
 const TOOL_INSTRUCTIONS_TOKENS: u64 = 1_000;
 
-/// The size of a call. `json` is its body, if what limits its input matters; `max_tokens` are the limits of its model.
+/// What limits the size of a call beside its body.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    /// The members of a body that limit the output there.
+    pub(super) members: &'static [LimitMember],
+    /// The limits of the model.
+    pub(super) model: Split<Option<u64>>,
+    /// The unit by which the endpoint is billed.
+    pub(super) billed_by: BilledBy,
+}
+
+/// The size of a call. `json` is its body, if what limits its input matters.
 pub(super) fn of_call(
     options: &RequestedOptions,
     json: Option<&[u8]>,
     input_bytes: u64,
-    max_tokens: Split<Option<u64>>,
+    limits: Limits,
 ) -> SizeHint {
-    let answers = options.limited_answers.max(1);
     let input_limit = match json.map(content) {
         None | Some(Content::Text) => InputLimit::Body,
         Some(Content::Tools) => InputLimit::Tokens(input_bytes.saturating_add(TOOL_INSTRUCTIONS_TOKENS)),
-        Some(Content::BeyondText) => max_tokens.input.map_or(InputLimit::Unknown, |tokens| {
-            InputLimit::Tokens(tokens.saturating_mul(answers).max(input_bytes))
-        }),
+        Some(Content::BeyondText) => {
+            let tokens = limits.model.input.zip(options.limited_answers);
+            tokens.map_or(InputLimit::Unknown, |(tokens, answers)| {
+                InputLimit::Tokens(tokens.saturating_mul(answers).max(input_bytes))
+            })
+        }
     };
-    SizeHint {
-        max_output_tokens: options.max_output_tokens,
+    let of_model = limits.model.output.zip(options.limited_answers);
+    let model_output_tokens = of_model.map(|(tokens, answers)| tokens.saturating_mul(answers));
+    let hint = SizeHint {
+        max_output_tokens: options.max_output_tokens(limits.members),
         input_bytes,
-        model_output_tokens: max_tokens.output.map(|tokens| tokens.saturating_mul(answers)),
+        model_output_tokens,
         input_limit,
+        input_characters: match limits.billed_by {
+            BilledBy::InputCharacters => options.input_characters,
+            BilledBy::Report => None,
+        },
+    };
+    if options.bedrock_limit != Some(BedrockLimit::Unknown) {
+        return hint;
+    }
+    SizeHint {
+        // The hold is its cap then, unless the model has a limit.
+        max_output_tokens: Some(model_output_tokens.unwrap_or(MAX_COUNT)),
+        input_limit: InputLimit::Unknown,
+        ..hint
     }
 }
 
 /// The size of a call with a form, whose sound may be more tokens than bytes.
-pub(super) fn of_form(
-    options: &RequestedOptions,
-    input_bytes: u64,
-    max_tokens: Split<Option<u64>>,
-) -> SizeHint {
-    SizeHint { input_limit: InputLimit::Unknown, ..of_call(options, None, input_bytes, max_tokens) }
+pub(super) fn of_form(options: &RequestedOptions, input_bytes: u64, limits: Limits) -> SizeHint {
+    SizeHint { input_limit: InputLimit::Unknown, ..of_call(options, None, input_bytes, limits) }
 }
 
 #[cfg(test)]
@@ -45,8 +70,9 @@ mod tests {
     use super::super::usage::read_request;
     use super::*;
 
-    fn size(body: &str, max_tokens: Split<Option<u64>>) -> SizeHint {
-        of_call(&read_request(body.as_bytes()), Some(body.as_bytes()), 100, max_tokens)
+    fn size(body: &str, model: Split<Option<u64>>) -> SizeHint {
+        let limits = Limits { members: &[LimitMember::MaxTokens], model, billed_by: BilledBy::Report };
+        of_call(&read_request(body.as_bytes()), Some(body.as_bytes()), 100, limits)
     }
 
     #[test]
@@ -64,5 +90,55 @@ mod tests {
         assert_eq!(size(image, Split::default()).input_limit, InputLimit::Unknown);
         assert_eq!(size(image, Split { input: Some(5), output: None }).input_limit, InputLimit::Tokens(100));
         assert_eq!(size("{}", Split::default()).model_output_tokens, None);
+    }
+
+    #[test]
+    fn a_limit_that_the_provider_does_not_read_or_that_cannot_be_read_is_that_of_the_model() {
+        let model = Split { input: Some(5_000), output: Some(300) };
+        for body in [
+            r#"{"max_completion_tokens":1}"#,
+            r#"{"max_output_tokens":1}"#,
+            r#"{"generationConfig":{"maxOutputTokens":1}}"#,
+            r#"{"max_tokens":"abc"}"#,
+            r#"{"max_tokens":1e99}"#,
+            r#"{"max_tokens":-1}"#,
+            r#"{"max_tokens":null}"#,
+        ] {
+            let size = size(body, model);
+            assert_eq!((size.max_output_tokens, size.model_output_tokens), (None, Some(300)), "{body}");
+        }
+    }
+
+    #[test]
+    fn a_number_of_answers_that_cannot_be_read_leaves_nothing_limited_but_text() {
+        let model = Split { input: Some(5_000), output: Some(300) };
+        let plain = size(r#"{"n":"2","max_tokens":9}"#, model);
+        assert_eq!((plain.max_output_tokens, plain.model_output_tokens), (None, None));
+        assert_eq!(plain.input_limit, InputLimit::Body);
+        let image =
+            r#"{"n":"2","messages":[{"content":[{"type":"image_url","image_url":{"url":"https://a"}}]}]}"#;
+        assert_eq!(size(image, model).input_limit, InputLimit::Unknown);
+    }
+
+    #[test]
+    fn characters_are_the_size_of_a_call_only_where_they_are_billed() {
+        let options = read_request(br#"{"input":"caf\u00e9"}"#);
+        let of = |billed_by| {
+            let limits = Limits { members: &[], model: Split::default(), billed_by };
+            of_call(&options, None, 100, limits).input_characters
+        };
+        assert_eq!((of(BilledBy::InputCharacters), of(BilledBy::Report)), (Some(4), None));
+    }
+
+    #[test]
+    fn a_body_of_an_unknown_form_is_bounded_by_its_model_or_by_nothing() {
+        let options = RequestedOptions { bedrock_limit: Some(BedrockLimit::Unknown), ..read_request(b"{}") };
+        for (output, most) in [(Some(300), 300), (None, MAX_COUNT)] {
+            let model = Split { input: None, output };
+            let limits = Limits { members: &[], model, billed_by: BilledBy::Report };
+            let size = of_call(&options, None, 100, limits);
+            assert_eq!(size.max_output_tokens, Some(most));
+            assert_eq!(size.by_model(), None, "a spend limit takes the hold cap");
+        }
     }
 }

@@ -20,21 +20,41 @@ pub(crate) struct Chosen {
     pub(crate) format: Option<Format>,
 }
 
+/// The providers that a caller may call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum AllowedProviders {
+    /// All of them.
+    All,
+    /// Those in the list of a spend key.
+    Listed(Vec<String>),
+}
+
+impl AllowedProviders {
+    fn permits(&self, provider: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Listed(names) => names.iter().any(|name| name == provider),
+        }
+    }
+}
+
 /// The provider of the model that the caller calls `named`, for a call that came to `called`.
 ///
 /// The catalogue says who offers a model. `provider/model` names the provider, also for a model that the catalogue does
-/// not have. Some models have a slash in their own names.
+/// not have. Some models have a slash in their own names. Of several providers, one that the caller's spend key allows is
+/// chosen; the decision that opens the call checks the list itself.
 pub(crate) fn choose(
     providers: &Providers,
     called: ModelEndpoint,
     named: &str,
     key: CallersKey,
+    allowed: &AllowedProviders,
 ) -> Result<Chosen, ApiError> {
     let explicit = named.split_once('/').filter(|(provider, _)| is_known(provider));
     let listed = explicit.filter(|(provider, model)| providers.catalogue().find(provider, model).is_some());
     let (provider, model) = match listed {
         Some(listed) => listed,
-        None => match offering(providers, called, named, key)? {
+        None => match offering(providers, called, named, key, allowed)? {
             // The caller's own key must not reach another provider than its own.
             Some(_) if key == CallersKey::Present && explicit.is_some() => {
                 let message = "begins with the name of a provider and is a name at another one: name that one, as \
@@ -54,11 +74,16 @@ fn offering<'a>(
     called: ModelEndpoint,
     name: &str,
     key: CallersKey,
+    allowed: &AllowedProviders,
 ) -> Result<Option<&'a str>, ApiError> {
     let offers = |provider: &&str| provider_endpoint(provider, called, name).is_some();
     let mut offering: Vec<&str> = providers.catalogue().providers_of(name).filter(offers).collect();
     if offering.len() > 1 && key == CallersKey::Absent {
-        // Of those that the instance can pay for, the first of the built-in ones.
+        // Of those that are allowed and that the instance can pay for, the first of the built-in ones.
+        let is_allowed = |provider: &&str| allowed.permits(provider);
+        if offering.iter().any(is_allowed) {
+            offering.retain(is_allowed);
+        }
         let has_key = |provider: &&str| {
             let at = providers.origin_of(provider).and_then(|origin| target::checked(&origin).ok());
             at.is_some_and(|at| providers.key(providers.at(&at), CallersKey::Absent).is_ok())
@@ -127,7 +152,52 @@ mod tests {
     }
 
     fn url(named: &str, called: ModelEndpoint, key: CallersKey, keys: &[&str]) -> Result<String, ApiError> {
-        choose(&providers(keys), called, named, key).map(|chosen| format!("{} {}", chosen.url, chosen.model))
+        allowed_url(named, called, key, keys, &AllowedProviders::All)
+    }
+
+    fn allowed_url(
+        named: &str,
+        called: ModelEndpoint,
+        key: CallersKey,
+        keys: &[&str],
+        allowed: &AllowedProviders,
+    ) -> Result<String, ApiError> {
+        let chosen = choose(&providers(keys), called, named, key, allowed)?;
+        Ok(format!("{} {}", chosen.url, chosen.model))
+    }
+
+    #[test]
+    fn of_several_providers_one_that_the_spend_key_allows_is_chosen() {
+        let (openai, mistral) =
+            ("https://api.openai.com/v1/embeddings both", "https://api.mistral.ai/v1/embeddings both");
+        let told = |allowed: &[&str], keys: &[&str], key| {
+            let allowed = AllowedProviders::Listed(allowed.iter().map(|name| (*name).to_owned()).collect());
+            allowed_url("both", ModelEndpoint::Embeddings, key, keys, &allowed)
+        };
+        for (allowed, keys, expected) in [
+            (&["mistral"][..], &["openai", "mistral"][..], mistral),
+            (&["openai"], &["openai", "mistral"], openai),
+            (&["mistral", "openai"], &["openai", "mistral"], openai),
+            // Who is allowed comes before who has a key of the instance.
+            (&["mistral"], &["openai"], mistral),
+            (&["mistral", "openai"], &["mistral"], mistral),
+            // With none of them allowed, the refusal is that of the first one.
+            (&[], &["openai", "mistral"], openai),
+            (&["xai"], &["mistral"], mistral),
+        ] {
+            assert_eq!(
+                told(allowed, keys, CallersKey::Absent).as_deref(),
+                Ok(expected),
+                "{allowed:?} {keys:?}"
+            );
+        }
+        // A list says nothing of whose the caller's own key is.
+        let own = told(&["mistral"], &[], CallersKey::Present);
+        assert_eq!(own.map_err(|error| error.code()), Err("validation_error"));
+        // A provider that is named is not exchanged for another.
+        let allowed = AllowedProviders::Listed(vec!["mistral".to_owned()]);
+        let named = allowed_url("openai/both", ModelEndpoint::Embeddings, CallersKey::Absent, &[], &allowed);
+        assert_eq!(named.as_deref(), Ok(openai));
     }
 
     #[test]

@@ -60,7 +60,8 @@ const ERRORS: [(&str, &str); 12] = [
     ("504", "provider_timeout"),
     (
         "400",
-        "validation_error forward_token_json_invalid metadata_invalid model_not_priced provider_key_missing",
+        "validation_error forward_token_json_invalid forward_url_invalid metadata_invalid model_not_priced \
+         provider_key_missing",
     ),
 ];
 

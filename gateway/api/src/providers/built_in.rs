@@ -1,7 +1,7 @@
 //! The table of the built-in providers. `docs/providers.md` describes each row. Pure.
 
 use super::facts::HostPattern::{self, Exact, Regional, Resource};
-use super::facts::{KeySlot, ModelInUrl, ProviderFacts, QueryRule, StreamUsage};
+use super::facts::{ChatLimit, KeySlot, ModelInUrl, ProviderFacts, QueryRule, StreamUsage};
 use crate::forward::Shape;
 
 /// Endpoints in the format of OpenAI, and that of Anthropic, which some providers serve beside it.
@@ -32,6 +32,8 @@ const fn openai_compatible(name: &'static str, hosts: &'static [HostPattern]) ->
         unpriced: &[],
         query: QueryRule::Any,
         model_in_url: ModelInUrl::Method,
+        // Older than `max_completion_tokens`, which not every provider took over.
+        chat_limit: ChatLimit::MaxTokens,
     }
 }
 
@@ -40,6 +42,7 @@ pub static BUILT_IN: &[ProviderFacts] = &[
     ProviderFacts {
         trace_name: Some("openai"),
         endpoints: OPENAIS_OWN,
+        chat_limit: ChatLimit::Either,
         ..openai_compatible("openai", &[Exact("api.openai.com")])
     },
     ProviderFacts {
@@ -47,6 +50,7 @@ pub static BUILT_IN: &[ProviderFacts] = &[
         key: KeySlot::Header("x-api-key"),
         shape: Shape::Anthropic,
         endpoints: &["/messages", "/chat/completions"],
+        chat_limit: ChatLimit::Either,
         ..openai_compatible("anthropic", &[Exact("api.anthropic.com")])
     },
     ProviderFacts {
@@ -72,9 +76,14 @@ pub static BUILT_IN: &[ProviderFacts] = &[
         trace_name: Some("x_ai"),
         // The answer is fetched later, by a call of its own.
         unpriced: &["deferred"],
+        chat_limit: ChatLimit::Either,
         ..openai_compatible("xai", &[Exact("api.x.ai")])
     },
-    ProviderFacts { trace_name: Some("groq"), ..openai_compatible("groq", &[Exact("api.groq.com")]) },
+    ProviderFacts {
+        trace_name: Some("groq"),
+        chat_limit: ChatLimit::Either,
+        ..openai_compatible("groq", &[Exact("api.groq.com")])
+    },
     openai_compatible("together", &[Exact("api.together.xyz"), Exact("api.together.ai")]),
     openai_compatible("fireworks", &[Exact("api.fireworks.ai")]),
     ProviderFacts {
@@ -86,7 +95,10 @@ pub static BUILT_IN: &[ProviderFacts] = &[
         unpriced: &["connectors", "images", "inputs"],
         ..openai_compatible("cohere", &[Exact("api.cohere.com"), Exact("api.cohere.ai")])
     },
-    openai_compatible("cerebras", &[Exact("api.cerebras.ai")]),
+    ProviderFacts {
+        chat_limit: ChatLimit::MaxCompletionTokens,
+        ..openai_compatible("cerebras", &[Exact("api.cerebras.ai")])
+    },
     ProviderFacts {
         trace_name: Some("perplexity"),
         stream_usage: StreamUsage::Always,
@@ -128,6 +140,7 @@ pub static BUILT_IN: &[ProviderFacts] = &[
         key: KeySlot::Header("api-key"),
         unpriced: &["data_sources", "dataSources"],
         model_in_url: ModelInUrl::After("deployments"),
+        chat_limit: ChatLimit::Either,
         ..openai_compatible(
             "azure",
             &[
@@ -140,10 +153,23 @@ pub static BUILT_IN: &[ProviderFacts] = &[
     ProviderFacts {
         trace_name: Some("aws.bedrock"),
         shape: Shape::Bedrock,
-        // What a body can request there beside tokens is not known well enough to use a managed key.
+        // `bedrock.rs` knows which endpoints report usage.
         endpoints: &[],
+        unpriced: &[
+            "performanceConfig",
+            "guardrailConfig",
+            "amazon-bedrock-guardrailConfig",
+            "amazon-bedrock-trace",
+        ],
+        query: QueryRule::Nothing,
         model_in_url: ModelInUrl::After("model"),
-        ..openai_compatible("bedrock", &[Regional("bedrock-runtime.", ".amazonaws.com")])
+        ..openai_compatible(
+            "bedrock",
+            &[
+                Regional("bedrock-runtime.", ".amazonaws.com"),
+                Regional("bedrock-runtime-fips.", ".amazonaws.com"),
+            ],
+        )
     },
 ];
 
@@ -153,8 +179,12 @@ pub(super) static NAMED_BY_THE_OPERATOR: ProviderFacts =
     ProviderFacts { shape: Shape::Standard, ..openai_compatible("", &[]) };
 
 /// Every other host.
-pub(super) static OTHER: ProviderFacts =
-    ProviderFacts { shape: Shape::Standard, ..openai_compatible(super::OTHER, &[]) };
+pub(super) static OTHER: ProviderFacts = ProviderFacts {
+    shape: Shape::Standard,
+    // Only fees are charged there, and completion.md section 3 counts both.
+    chat_limit: ChatLimit::Either,
+    ..openai_compatible(super::OTHER, &[])
+};
 
 #[cfg(test)]
 mod tests {

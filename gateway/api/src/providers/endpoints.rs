@@ -3,6 +3,7 @@
 use http::Uri;
 use percent_encoding::percent_decode_str;
 
+use super::bedrock::operation_of;
 use super::facts::{ModelInUrl, ProviderFacts};
 
 /// The unit by which an endpoint is billed.
@@ -22,6 +23,9 @@ pub(super) fn billed_by(target: &Uri) -> BilledBy {
 /// Whether the provider answers at once with its output and usage. Managed keys are used for these endpoints only.
 pub(super) fn is_answered_at_once(facts: &ProviderFacts, target: &Uri) -> bool {
     let path = target.path();
+    if facts.is_bedrock() {
+        return operation_of(path).is_some();
+    }
     let plain = !path.contains(['%', '\\']) && !path.split('/').any(|segment| matches!(segment, "." | ".."));
     let spelled = path.replace(':', "/");
     // Some providers take the same calls here, and keep their answers to be fetched later.

@@ -1,5 +1,6 @@
 //! The form of what is known of a provider: hosts, key, usage, quirks. The facts themselves are in `built_in.rs`. Pure.
 
+use farthing_formats::ChatLimitMember;
 use http::header::{AUTHORIZATION, HeaderName};
 
 use crate::forward::Shape;
@@ -30,6 +31,30 @@ pub struct ProviderFacts {
     pub(super) query: QueryRule,
     /// Where its URLs name the model.
     pub(super) model_in_url: ModelInUrl,
+    /// The members by which its Chat Completions limit their output.
+    pub(super) chat_limit: ChatLimit,
+}
+
+/// The members by which a provider's Chat Completions limit their output, as it documents them. A member that it does not
+/// document may be passed over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ChatLimit {
+    /// `max_tokens` alone.
+    MaxTokens,
+    /// `max_completion_tokens` alone.
+    MaxCompletionTokens,
+    /// Both.
+    Either,
+}
+
+impl ChatLimit {
+    /// The member that a conversion writes.
+    pub(crate) const fn written(self) -> ChatLimitMember {
+        match self {
+            Self::MaxTokens => ChatLimitMember::MaxTokens,
+            Self::MaxCompletionTokens | Self::Either => ChatLimitMember::MaxCompletionTokens,
+        }
+    }
 }
 
 /// Hosts of a provider.
@@ -37,7 +62,8 @@ pub struct ProviderFacts {
 pub(crate) enum HostPattern {
     /// This host.
     Exact(&'static str),
-    /// A host of the provider's own with one label, a region, between these two.
+    /// A host of the provider's own with one label, a region, between these two. Prices may differ between regions, so a
+    /// managed key goes only to those that the operator names.
     Regional(&'static str, &'static str),
     /// A customer's resource: one label before this. Anybody can rent one, so a managed key goes only to those that the
     /// operator names.
@@ -47,8 +73,10 @@ pub(crate) enum HostPattern {
 /// Who runs a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HostOwner {
-    /// The provider.
+    /// The provider, at the same prices for all.
     Provider,
+    /// The provider, in one of its regions.
+    ProviderInRegion,
     /// Some customer of the provider.
     Customer,
 }
@@ -63,7 +91,7 @@ impl HostPattern {
             Self::Exact(known) => (known == host).then_some(HostOwner::Provider),
             Self::Regional(before, after) => {
                 let label = host.strip_prefix(before)?.strip_suffix(after)?;
-                is_label(label).then_some(HostOwner::Provider)
+                is_label(label).then_some(HostOwner::ProviderInRegion)
             }
             Self::Resource(after) => is_label(host.strip_suffix(after)?).then_some(HostOwner::Customer),
         }
@@ -105,6 +133,8 @@ pub(crate) enum StreamUsage {
 pub(super) enum QueryRule {
     /// Any.
     Any,
+    /// None.
+    Nothing,
     /// `alt=json`, `alt=sse` and `prettyPrint` alone: Google selects the parts of a response by `fields` and its format by
     /// `alt` and `callback`, each in several spellings.
     ResponseFormat,
@@ -131,6 +161,11 @@ impl ProviderFacts {
             HostPattern::Exact(host) => Some(*host),
             HostPattern::Regional(..) | HostPattern::Resource(_) => None,
         })
+    }
+
+    /// Whether its interface is that of Amazon Bedrock, which has rules of its own (decision 0082).
+    pub(super) fn is_bedrock(&self) -> bool {
+        self.shape == Shape::Bedrock
     }
 
     /// Where a call to `path` carries a key.
@@ -168,7 +203,7 @@ mod tests {
             (resource, "openai.azure.com", None),
             (resource, "x.openai.azure.com.evil.example", None),
             (resource, "xopenai.azure.com", None),
-            (regional, "runtime.eu-west-1.example.com", Some(HostOwner::Provider)),
+            (regional, "runtime.eu-west-1.example.com", Some(HostOwner::ProviderInRegion)),
             (regional, "runtime..example.com", None),
             (regional, "runtime.a.b.example.com", None),
             (regional, "evil.runtime.a.example.com", None),

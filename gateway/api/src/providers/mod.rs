@@ -1,9 +1,13 @@
 //! Providers: recognises the provider of a call by its destination, and chooses its key and list price. Pure.
 
+mod aws;
+mod bedrock;
 mod built_in;
 pub mod catalogue;
 mod endpoints;
 mod facts;
+mod limit_members;
+mod plain_http;
 mod usage_limit;
 
 use std::collections::BTreeMap;
@@ -12,16 +16,20 @@ use std::fmt;
 use farthing_core::event::ProviderKeyType;
 use farthing_core::model_price::ListPrice;
 use farthing_core::usage::Split;
+use farthing_formats::ChatLimitMember;
 use http::{HeaderName, HeaderValue, Method, Uri};
 use zeroize::Zeroize as _;
 
+pub use self::aws::InvalidCredentials;
+pub(crate) use self::aws::{AwsCredentials, SignatureError, SigningScope, sign};
+pub(crate) use self::bedrock::{Operation, operation_of};
 pub use self::built_in::BUILT_IN;
 pub(crate) use self::endpoints::{BilledBy, method_model_within};
 pub use self::facts::ProviderFacts;
 use self::facts::{HostOwner, QueryRule};
 pub(crate) use self::facts::{KeySlot, StreamUsage};
 pub(crate) use self::usage_limit::UsageLimit;
-use crate::forward::Shape;
+use crate::forward::{LimitMember, Shape};
 use crate::providers::catalogue::Catalogue;
 use crate::target;
 
@@ -57,6 +65,15 @@ impl ProviderKey {
         is_key.then(|| Self(text.to_owned()))
     }
 
+    /// The same for the provider `name`, whose keys may have a form of their own.
+    pub fn of_provider(name: &str, text: &str) -> Result<Self, InvalidKey> {
+        let key = Self::new(text).ok_or(InvalidKey::NotVisible)?;
+        if facts_of(name).is_bedrock() {
+            AwsCredentials::within(text)?;
+        }
+        Ok(key)
+    }
+
     /// The key itself, to pass it to another process of the same instance.
     pub fn reveal(&self) -> &str {
         &self.0
@@ -67,6 +84,17 @@ impl ProviderKey {
         value.set_sensitive(true);
         (name, value)
     }
+}
+
+/// Why a text is no provider key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidKey {
+    /// It is empty, too long, or has other characters.
+    #[error("must be one line of visible ASCII characters")]
+    NotVisible,
+    /// It is no key of Amazon Bedrock.
+    #[error(transparent)]
+    OfBedrock(#[from] InvalidCredentials),
 }
 
 impl Drop for ProviderKey {
@@ -103,11 +131,13 @@ enum Destination {
     Public,
     /// The host of a public interface, without TLS or at another port. No managed key is sent there.
     Unprotected,
-    /// A resource that a customer of the provider rents, and that the operator did not name. No managed key is sent
-    /// there: it may be anybody's.
-    Rented,
+    /// A host to which a managed key goes only if the operator names it, and that the operator did not name: a resource
+    /// that a customer of the provider rents, which may be anybody's, or a region, whose prices may be others.
+    Unnamed,
     /// A host that the operator configured.
     Named,
+    /// A host that the operator configured, over HTTP through networks that others may read. No managed key is sent there.
+    NamedInPlain,
     /// Any other host.
     Elsewhere,
 }
@@ -132,6 +162,22 @@ impl Recognised<'_> {
         self.is_built_in().then(|| self.facts.key_slot(target.path()))
     }
 
+    /// Whether its interface is that of Amazon Bedrock.
+    pub(crate) fn is_bedrock(self) -> bool {
+        self.facts.is_bedrock()
+    }
+
+    /// The AWS credentials in a key for this provider, by which calls are signed; `None` if the key is sent as it is.
+    pub(crate) fn credentials_within(self, key: &str) -> Result<Option<AwsCredentials>, InvalidCredentials> {
+        if self.is_bedrock() { AwsCredentials::within(key) } else { Ok(None) }
+    }
+
+    /// The AWS region in the host of `target`, if the provider is Bedrock.
+    pub(crate) fn region_of(self, target: &Uri) -> Option<String> {
+        let (host, _) = target::destination(target);
+        bedrock::region_of(&host).filter(|_| self.is_bedrock()).map(str::to_owned)
+    }
+
     /// The unit by which a call to `target` is billed.
     pub(crate) fn billed_by(self, target: &Uri) -> BilledBy {
         if self.is_built_in() { endpoints::billed_by(target) } else { BilledBy::Report }
@@ -147,12 +193,22 @@ impl Recognised<'_> {
         if target.path().ends_with("/completions") { self.facts.stream_usage } else { StreamUsage::Always }
     }
 
+    /// The members of a body that limit the output of a call to `target`.
+    pub(crate) fn limit_members(self, target: &Uri) -> &'static [LimitMember] {
+        limit_members::of(self.facts, target)
+    }
+
+    /// The member in which a conversion to Chat Completions writes the output limit.
+    pub(crate) fn chat_limit(self) -> ChatLimitMember {
+        self.facts.chat_limit.written()
+    }
+
     /// Members of a body that request what the provider bills besides tokens, beside those of every provider.
     pub(crate) fn unpriced_members(self) -> &'static [&'static str] {
         self.facts.unpriced
     }
 
-    /// The header that carries a managed key to the provider.
+    /// The header that carries a managed key to the provider. AWS credentials are in none.
     pub(crate) fn key_header(self, target: &Uri, key: &ProviderKey) -> (HeaderName, HeaderValue) {
         let (name, prefix) = self.facts.key_slot(target.path()).name_and_prefix();
         key.header(name, prefix)
@@ -162,6 +218,7 @@ impl Recognised<'_> {
     pub(crate) fn parameter_of_the_response(self, target: &Uri) -> Option<String> {
         match self.facts.query {
             QueryRule::Any => return None,
+            QueryRule::Nothing => return target::parameters(target).next().map(|(name, _)| name),
             QueryRule::ResponseFormat => {}
         }
         let mut format: Option<String> = None;
@@ -231,20 +288,28 @@ impl Providers {
         let (host, port) = target::destination(target);
         let public = BUILT_IN.iter().find_map(|facts| Some((facts, facts.owner_of(&host)?)));
         let is_protected = target.scheme_str() == Some("https") && port == 443;
+        let needs_naming = |owner| match owner {
+            HostOwner::Provider => false,
+            HostOwner::ProviderInRegion | HostOwner::Customer => true,
+        };
         let named = |known: &&ProviderHost| known.port == port && target::plain_host(&known.host) == host;
         if let Some(known) = self.hosts.iter().find(named) {
             let (facts, destination) = match public {
-                // The operator's own resource at the provider has the rules of a public interface.
-                Some((facts, HostOwner::Customer)) if facts.name == known.name => {
+                // Such a host of the provider has the rules of a public interface.
+                Some((facts, owner)) if needs_naming(owner) && facts.name == known.name => {
                     (facts, if is_protected { Destination::Public } else { Destination::Unprotected })
                 }
-                Some(_) | None => (facts_of(&known.name), Destination::Named),
+                Some(_) | None => {
+                    let is_private = target.scheme_str() == Some("https") || plain_http::permits(&known.host);
+                    let destination = if is_private { Destination::Named } else { Destination::NamedInPlain };
+                    (facts_of(&known.name), destination)
+                }
             };
             return Recognised { name: &known.name, facts, destination };
         }
         let (facts, destination) = match public {
-            Some((facts, HostOwner::Provider)) if is_protected => (facts, Destination::Public),
-            Some((facts, HostOwner::Customer)) if is_protected => (facts, Destination::Rented),
+            Some((facts, owner)) if is_protected && needs_naming(owner) => (facts, Destination::Unnamed),
+            Some((facts, _)) if is_protected => (facts, Destination::Public),
             Some((facts, _)) => (facts, Destination::Unprotected),
             None => (&built_in::OTHER, Destination::Elsewhere),
         };
@@ -252,10 +317,11 @@ impl Providers {
     }
 
     /// Scheme, host and port at which the provider `name` is called when a call does not name its URL: the host that the
-    /// operator configured, over https at port 443 and over http at any other one, or else its public interface.
+    /// operator configured, over https, or over http at another port than 443 of a loopback or private address; or else
+    /// its public interface.
     pub(crate) fn origin_of(&self, name: &str) -> Option<String> {
         if let Some(ProviderHost { host, port, .. }) = self.hosts.iter().find(|known| known.name == name) {
-            let scheme = if *port == HTTPS_PORT { "https" } else { "http" };
+            let scheme = if *port == HTTPS_PORT || !plain_http::permits(host) { "https" } else { "http" };
             let is_bare_ipv6 = host.contains(':') && !host.starts_with('[');
             let host = if is_bare_ipv6 { format!("[{host}]") } else { host.clone() };
             return Some(format!("{scheme}://{host}:{port}"));
@@ -273,9 +339,10 @@ impl Providers {
         let ours = self.keys.get(provider.name).map(Key::Managed);
         match provider.destination {
             Destination::Public => ours.ok_or(KeyMissing),
-            Destination::Unprotected | Destination::Rented => Err(KeyMissing),
+            Destination::Unprotected | Destination::Unnamed => Err(KeyMissing),
             Destination::Named => Ok(ours.unwrap_or(Key::Callers)),
-            Destination::Elsewhere => Ok(Key::Callers),
+            Destination::NamedInPlain if ours.is_some() => Err(KeyMissing),
+            Destination::NamedInPlain | Destination::Elsewhere => Ok(Key::Callers),
         }
     }
 
@@ -324,15 +391,16 @@ impl Providers {
         let Some(model) = model else {
             let asks_nothing = match key {
                 Key::Managed(_) => {
-                    matches!(*method, Method::GET | Method::HEAD) && endpoints::is_model_list(target)
+                    let is_read = matches!(*method, Method::GET | Method::HEAD);
+                    is_read && endpoints::is_model_list(target) && !provider.is_bedrock()
                 }
                 Key::Callers => matches!(*method, Method::GET | Method::HEAD | Method::DELETE),
             };
             return if asks_nothing { Ok(ListPrice::Nothing) } else { Err(Unpriced::NoModel) };
         };
         let is_restricted = match key {
-            // Nothing is restricted at hosts that the operator configured.
-            Key::Managed(_) => provider.destination != Destination::Named,
+            // Nothing is restricted at hosts that the operator configured, apart from those of Bedrock.
+            Key::Managed(_) => provider.destination != Destination::Named || provider.is_bedrock(),
             Key::Callers => false,
         };
         if is_restricted

@@ -4,6 +4,7 @@ use super::*;
 
 const CATALOGUE: &str = r#"{"source":"s","licence":"l","taken":"2026-11-20","models":[
     {"provider":"openai","model":"m","input_per_1m":"1"},
+    {"provider":"bedrock","model":"m","input_per_1m":"1"},
     {"provider":"openai","model":"tts","per_character":"0.01"}]}"#;
 
 fn providers() -> Providers {
@@ -11,8 +12,17 @@ fn providers() -> Providers {
         ProviderHost { name: "openai".to_owned(), host: "127.0.0.1".to_owned(), port: 9 },
         ProviderHost { name: "mistral".to_owned(), host: "127.0.0.1".to_owned(), port: 10 },
         ProviderHost { name: "azure".to_owned(), host: "ours.openai.azure.com".to_owned(), port: 443 },
+        ProviderHost { name: "openai".to_owned(), host: "proxy.example.com".to_owned(), port: 8443 },
+        ProviderHost { name: "mistral".to_owned(), host: "models.example.com".to_owned(), port: 8000 },
+        ProviderHost {
+            name: "bedrock".to_owned(),
+            host: "bedrock-runtime.eu-west-1.amazonaws.com".to_owned(),
+            port: 443,
+        },
+        ProviderHost { name: "bedrock".to_owned(), host: "127.0.0.1".to_owned(), port: 11 },
     ];
-    let keys = ["openai", "azure"].map(|name| (name.to_owned(), ProviderKey::new("sk-ours").unwrap()));
+    let keys =
+        ["openai", "azure", "bedrock"].map(|name| (name.to_owned(), ProviderKey::new("sk-ours").unwrap()));
     Providers::new(hosts, keys.into(), Catalogue::read(CATALOGUE).unwrap())
 }
 
@@ -31,7 +41,9 @@ fn providers_are_recognised_by_destination() {
         ("https://api.openai.com:8443/v1", "openai", Destination::Unprotected),
         ("http://127.0.0.1:9/v1", "openai", Destination::Named),
         ("http://127.0.0.1:10/v1", "mistral", Destination::Named),
-        ("http://127.0.0.1:11/v1", "other", Destination::Elsewhere),
+        ("http://127.0.0.1:12/v1", "other", Destination::Elsewhere),
+        ("https://proxy.example.com:8443/v1", "openai", Destination::Named),
+        ("http://proxy.example.com:8443/v1", "openai", Destination::NamedInPlain),
         ("https://api.openai.com.example.org/", "other", Destination::Elsewhere),
         ("https://generativelanguage.googleapis.com/v1beta/models", "google", Destination::Public),
         ("https://api.together.ai/v1/chat/completions", "together", Destination::Public),
@@ -39,9 +51,22 @@ fn providers_are_recognised_by_destination() {
         ("https://ours.openai.azure.com/openai/v1/responses", "azure", Destination::Public),
         ("http://ours.openai.azure.com:443/openai/v1/responses", "azure", Destination::Unprotected),
         ("http://ours.openai.azure.com/openai/v1/responses", "azure", Destination::Unprotected),
-        ("https://theirs.openai.azure.com/openai/v1/responses", "azure", Destination::Rented),
+        ("https://theirs.openai.azure.com/openai/v1/responses", "azure", Destination::Unnamed),
         ("http://theirs.openai.azure.com/openai/v1/responses", "azure", Destination::Unprotected),
         ("https://a.ours.openai.azure.com/openai/v1/responses", "other", Destination::Elsewhere),
+        ("https://bedrock-runtime.eu-west-1.amazonaws.com/model/m/converse", "bedrock", Destination::Public),
+        (
+            "http://bedrock-runtime.eu-west-1.amazonaws.com:443/model/m/converse",
+            "bedrock",
+            Destination::Unprotected,
+        ),
+        ("https://bedrock-runtime.us-east-1.amazonaws.com/model/m/converse", "bedrock", Destination::Unnamed),
+        (
+            "https://bedrock-runtime-fips.us-east-1.amazonaws.com/model/m/converse",
+            "bedrock",
+            Destination::Unnamed,
+        ),
+        ("http://127.0.0.1:11/model/m/converse", "bedrock", Destination::Named),
     ] {
         let found = providers.at(&uri(url));
         assert_eq!((found.name, found.destination), (name, destination), "{url}");
@@ -59,6 +84,9 @@ fn a_key_of_ours_goes_only_where_it_belongs_and_only_in_want_of_the_callers() {
         ("http://127.0.0.1:9/v1", Ok(Key::Managed(&ours))),
         ("http://api.openai.com/v1", Err(KeyMissing)),
         ("http://api.openai.com:443/v1", Err(KeyMissing)),
+        ("https://proxy.example.com:8443/v1", Ok(Key::Managed(&ours))),
+        ("http://proxy.example.com:8443/v1", Err(KeyMissing)),
+        ("http://models.example.com:8000/v1", Ok(Key::Callers)),
         ("https://api.anthropic.com/v1", Err(KeyMissing)),
         ("http://127.0.0.1:10/v1", Ok(Key::Callers)),
         ("https://example.org/v1", Ok(Key::Callers)),
@@ -66,6 +94,8 @@ fn a_key_of_ours_goes_only_where_it_belongs_and_only_in_want_of_the_callers() {
         ("http://ours.openai.azure.com:443/openai/v1/responses", Err(KeyMissing)),
         ("https://theirs.openai.azure.com/openai/v1/responses", Err(KeyMissing)),
         ("https://theirs.services.ai.azure.com/models/chat/completions", Err(KeyMissing)),
+        ("https://bedrock-runtime.eu-west-1.amazonaws.com/model/m/converse", Ok(Key::Managed(&ours))),
+        ("https://bedrock-runtime.us-east-1.amazonaws.com/model/m/converse", Err(KeyMissing)),
     ] {
         assert_eq!(key(url, CallersKey::Absent), expected, "{url}");
         assert_eq!(key(url, CallersKey::Present), Ok(Key::Callers), "{url}");
@@ -103,10 +133,19 @@ fn what_is_asked_is_priced_or_free_or_neither() {
     for url in [
         "https://api.perplexity.ai/async/chat/completions",
         "https://api.z.ai/api/paas/v4/async/chat/completions",
-        "https://bedrock-runtime.us-east-1.amazonaws.com/model/m/converse",
+        "https://bedrock-runtime.eu-west-1.amazonaws.com/model/m/count-tokens",
+        "https://bedrock-runtime.eu-west-1.amazonaws.com/guardrail/g/version/1/apply",
+        "https://bedrock-runtime.eu-west-1.amazonaws.com/openai/v1/chat/completions",
+        "http://127.0.0.1:11/guardrail/g/version/1/apply",
     ] {
         assert_eq!(price(url, managed, Method::POST, Some("m")), Err(Unpriced::Endpoint), "{url}");
     }
+    let converse = "https://bedrock-runtime.eu-west-1.amazonaws.com/model/m/converse";
+    assert!(matches!(price(converse, managed, Method::POST, Some("m")), Ok(ListPrice::Listed(_))));
+    let list = "https://bedrock-runtime.eu-west-1.amazonaws.com/models";
+    assert_eq!(price(list, managed, Method::GET, None), Err(Unpriced::NoModel), "it has none");
+    // A profile has a price of its own, or none.
+    assert_eq!(price(converse, managed, Method::POST, Some("eu.m")), Err(Unpriced::Model));
     let elsewhere = price("https://api.mistral.ai/v1", managed, Method::POST, Some("m"));
     assert_eq!(elsewhere, Err(Unpriced::Endpoint));
     let other = price("https://example.org/v1", Key::Callers, Method::POST, Some("m"));
@@ -164,6 +203,17 @@ fn each_provider_gets_its_key_in_its_own_header() {
     assert_eq!(format!("{key:?}"), "ProviderKey(****)");
     for text in ["", "a b", "a\nb", "é"] {
         assert_eq!(ProviderKey::new(text), None, "{text:?}");
+        assert_eq!(ProviderKey::of_provider("openai", text), Err(InvalidKey::NotVisible), "{text:?}");
+    }
+    let pair = "AKIAIOSFODNN7EXAMPLE:wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY";
+    for (name, text, is_valid) in [
+        ("bedrock", "ABSKkey", true),
+        ("bedrock", pair, true),
+        ("bedrock", "AKIAIOSFODNN7EXAMPLE:short", false),
+        ("bedrock", "AKIAIOSFODNN7EXAMPLE", false),
+        ("openai", "a:b", true),
+    ] {
+        assert_eq!(ProviderKey::of_provider(name, text).is_ok(), is_valid, "{name} {text}");
     }
 }
 
@@ -184,5 +234,23 @@ fn quirks_follow_the_provider_and_the_path() {
         let target = uri(url);
         let provider = providers.at(&target);
         assert_eq!((provider.shape(&target), provider.stream_usage(&target)), (shape, stream_usage), "{url}");
+    }
+}
+
+#[test]
+fn a_host_of_the_operators_is_called_over_https_unless_it_is_of_this_machine_or_a_private_network() {
+    for (host, port, origin) in [
+        ("127.0.0.1", 9, "http://127.0.0.1:9"),
+        ("::1", 9, "http://[::1]:9"),
+        ("10.0.0.7", 8000, "http://10.0.0.7:8000"),
+        ("vllm", 8000, "http://vllm:8000"),
+        ("127.0.0.1", 443, "https://127.0.0.1:443"),
+        ("proxy.example.com", 8443, "https://proxy.example.com:8443"),
+        ("proxy.example.com", 80, "https://proxy.example.com:80"),
+        ("8.8.8.8", 9, "https://8.8.8.8:9"),
+    ] {
+        let host = ProviderHost { name: "openai".to_owned(), host: host.to_owned(), port };
+        let providers = Providers::new(vec![host], BTreeMap::new(), Catalogue::default());
+        assert_eq!(providers.origin_of("openai").as_deref(), Some(origin));
     }
 }

@@ -11,12 +11,38 @@ use crate::providers::method_model_within;
 /// The methods of Google's interface: for a whole response, and for a stream.
 pub(super) const GENERATE: [&str; 2] = ["generateContent", "streamGenerateContent"];
 
+/// What makes embeddings at a URL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum EmbeddingsFormat {
+    /// OpenAI's.
+    Openai,
+    /// Google's or Cohere's.
+    Other,
+}
+
+/// The ends of paths that make embeddings in other formats than OpenAI's.
+const OTHER_EMBEDDINGS: [&str; 3] = [":embedContent", ":batchEmbedContents", "/embed"];
+
+/// The format of embeddings at `url`; `None` if it makes none.
+pub(super) fn embeddings_format(url: &Uri) -> Option<EmbeddingsFormat> {
+    let path = plain_path(url)?;
+    if path.ends_with("/embeddings") {
+        return Some(EmbeddingsFormat::Openai);
+    }
+    OTHER_EMBEDDINGS.iter().any(|end| path.ends_with(end)).then_some(EmbeddingsFormat::Other)
+}
+
+/// The path of `url`, if it can be read in one way only.
+fn plain_path(url: &Uri) -> Option<&str> {
+    let path = url.path();
+    let is_plain =
+        !path.contains(['%', '\\']) && !path.split('/').any(|segment| matches!(segment, "." | ".."));
+    is_plain.then_some(path)
+}
+
 /// The format at `url`; `None` if it is no endpoint of a format.
 pub(super) fn provider_format(url: &Uri) -> Option<Format> {
-    let path = url.path();
-    if path.contains(['%', '\\']) || path.split('/').any(|segment| matches!(segment, "." | "..")) {
-        return None;
-    }
+    let path = plain_path(url)?;
     if path.ends_with("/chat/completions") {
         return Some(Format::OpenaiChat);
     }
@@ -73,6 +99,23 @@ mod tests {
             ("https://h", None),
         ] {
             assert_eq!(provider_format(&url.parse().unwrap()), format, "{url}");
+        }
+    }
+
+    #[test]
+    fn the_path_says_in_which_format_embeddings_are_made() {
+        for (url, format) in [
+            ("https://api.openai.com/v1/embeddings", Some(EmbeddingsFormat::Openai)),
+            ("https://h/openai/deployments/x/embeddings?api-version=1", Some(EmbeddingsFormat::Openai)),
+            ("https://h/v1beta/models/m:embedContent", Some(EmbeddingsFormat::Other)),
+            ("https://h/v1beta/models/m:batchEmbedContents", Some(EmbeddingsFormat::Other)),
+            ("https://api.cohere.com/v2/embed", Some(EmbeddingsFormat::Other)),
+            ("https://h/v1/xembed", None),
+            ("https://h/v1/%65mbeddings", None),
+            ("https://h/v1/../embeddings", None),
+            ("https://h/v1/messages", None),
+        ] {
+            assert_eq!(embeddings_format(&url.parse().unwrap()), format, "{url}");
         }
     }
 

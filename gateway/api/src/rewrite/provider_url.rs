@@ -5,7 +5,7 @@ use farthing_formats::Format;
 use http::Uri;
 
 use super::ClientLibrary;
-use super::provider_format::{GENERATE, provider_format};
+use super::provider_format::{EmbeddingsFormat, GENERATE, embeddings_format, provider_format};
 use crate::error::{ApiError, ForwardError, Issue, Resource};
 use crate::target::{self, KeyParameter, Query};
 
@@ -18,6 +18,12 @@ const OPENAI_PATHS: [(&str, Format); 4] = [
 ];
 const ANTHROPIC_PATHS: [(&str, Format); 2] =
     [("/v1/messages", Format::Anthropic), ("/messages", Format::Anthropic)];
+
+const EMBEDDINGS_PATHS: [&str; 2] = ["/v1/embeddings", "/embeddings"];
+
+/// Why embeddings in another format than OpenAI's are refused.
+const EMBEDDINGS_STAY: &str =
+    "embeddings are not converted: they pass from clients of OpenAI's format to URLs that end in /embeddings";
 
 /// Why a URL is refused.
 const NO_ENDPOINT: &str =
@@ -32,8 +38,8 @@ pub(crate) struct Rewrite {
     pub(crate) library: ClientLibrary,
     /// The format that the client speaks.
     pub(crate) client: Format,
-    /// The format that the provider speaks.
-    pub(crate) provider: Format,
+    /// The format that the provider speaks; `None` for embeddings, which pass unchanged.
+    pub(crate) provider: Option<Format>,
     /// The provider's URL.
     pub(crate) target: Uri,
     /// What the path of a Google client says beyond its format.
@@ -81,7 +87,10 @@ impl Rewrite {
                 let issue = Issue::new(["alt"], "a stream must come as server-sent events, by alt=sse");
                 return Err(ApiError::Forward(ForwardError::ConversionUnsupported(issue)));
             }
-            return Ok(Self { library, client, provider, target, google });
+            return Ok(Self { library, client, provider: Some(provider), target, google });
+        }
+        if let Some(target) = embeddings(library, &url, |url| query.of_url(url, key, |_| false))? {
+            return Ok(Self { library, client: Format::OpenaiChat, provider: None, target, google: None });
         }
         let provider = provider_format(&whole).ok_or_else(|| invalid(NO_ENDPOINT))?;
         let client = match (library, provider) {
@@ -93,7 +102,35 @@ impl Rewrite {
                 return Err(invalid(NO_GOOGLE_CALL));
             }
         };
-        Ok(Self { library, client, provider, target: whole, google: None })
+        Ok(Self { library, client, provider: Some(provider), target: whole, google: None })
+    }
+}
+
+/// The URL that makes embeddings, if `url` or what remains of it does.
+fn embeddings(
+    library: ClientLibrary,
+    url: &str,
+    target: impl Fn(String) -> Result<Uri, target::Error>,
+) -> Result<Option<Uri>, ApiError> {
+    let unsupported =
+        || ApiError::Forward(ForwardError::ConversionUnsupported(Issue::new(["input"], EMBEDDINGS_STAY)));
+    let is_openai = library == ClientLibrary::Openai;
+    let cut = EMBEDDINGS_PATHS.iter().filter_map(|path| url.strip_suffix(path)).filter(|_| is_openai);
+    for given in cut {
+        let Ok(cut) = target(given.to_owned()) else { continue };
+        match embeddings_format(&cut) {
+            Some(EmbeddingsFormat::Openai) => return Ok(Some(cut)),
+            Some(EmbeddingsFormat::Other) => return Err(unsupported()),
+            // A client of a provider that has no embeddings.
+            None if provider_format(&cut).is_some() => return Err(unsupported()),
+            None => {}
+        }
+    }
+    let whole = target(url.to_owned())?;
+    match embeddings_format(&whole) {
+        Some(EmbeddingsFormat::Openai) if is_openai => Ok(Some(whole)),
+        Some(EmbeddingsFormat::Openai | EmbeddingsFormat::Other) => Err(unsupported()),
+        None => Ok(None),
     }
 }
 
@@ -166,7 +203,7 @@ mod tests {
 
     fn summary(rest: &str) -> (String, Format, Format) {
         let rewrite = read(rest).unwrap_or_else(|error| panic!("{rest}: {error}"));
-        (rewrite.target.to_string(), rewrite.client, rewrite.provider)
+        (rewrite.target.to_string(), rewrite.client, rewrite.provider.expect("a format"))
     }
 
     #[test]
@@ -254,6 +291,35 @@ mod tests {
     }
 
     #[test]
+    fn embeddings_of_openais_format_pass_and_others_are_not_converted() {
+        const EMBEDDINGS: &str = "https://api.openai.com/v1/embeddings";
+
+        for rest in [
+            format!("openai/{EMBEDDINGS}"),
+            "openai/api.openai.com/v1/embeddings".to_owned(),
+            format!("openai/{EMBEDDINGS}/embeddings"),
+            format!("openai/{EMBEDDINGS}/v1/embeddings"),
+        ] {
+            let rewrite = read(&rest).unwrap_or_else(|error| panic!("{rest}: {error}"));
+            assert_eq!((rewrite.target.to_string().as_str(), rewrite.provider), (EMBEDDINGS, None), "{rest}");
+        }
+        let google = "https://generativelanguage.googleapis.com/v1beta";
+        for rest in [
+            format!("openai/{google}/models/m:embedContent"),
+            format!("openai/{google}/models/m:batchEmbedContents/embeddings"),
+            format!("google/{google}/models/m:embedContent"),
+            "openai/https://api.cohere.com/v2/embed/embeddings".to_owned(),
+            "openai/https://api.cohere.com/v2/embed".to_owned(),
+            format!("openai/{MESSAGES}/embeddings"),
+            format!("anthropic/{EMBEDDINGS}"),
+            format!("google/{EMBEDDINGS}"),
+        ] {
+            let error = read(&rest).err().map(|error| error.code());
+            assert_eq!(error, Some("conversion_unsupported"), "{rest}");
+        }
+    }
+
+    #[test]
     fn what_is_no_endpoint_or_could_be_read_two_ways_is_refused() {
         for rest in [
             "openai/",
@@ -262,7 +328,7 @@ mod tests {
             "openai/https:///chat/completions",
             "openai/https://api.openai.com/v1",
             "openai/https://api.openai.com/v1/models",
-            "openai/https://api.openai.com/v1/embeddings",
+            "openai/https://api.openai.com/v1/embeddings/x",
             "openai/ftp://h/chat/completions",
             "openai/ftp%3A%2F%2Fh%2Fchat%2Fcompletions",
             "openai/https://user@h/chat/completions",

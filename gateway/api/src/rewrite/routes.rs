@@ -27,7 +27,7 @@ struct Responses;
 
 impl IntoResponses for Responses {
     fn responses() -> BTreeMap<String, RefOr<Described>> {
-        described(&[("400", "conversion_unsupported forward_url_invalid forward_url_forbidden")])
+        described(&[("400", "conversion_unsupported forward_url_forbidden")])
     }
 }
 

@@ -21,6 +21,9 @@ const NO_NUL: &str = r"^[^\u0000]*$";
 /// The longest value of a query parameter, in characters.
 const MAX_FILTER: usize = 64 * 1024;
 
+/// The longest provider key, in characters.
+const MAX_PROVIDER_KEY: usize = 4_096;
+
 /// The longest URL of a request and its method, in characters.
 const MAX_ENDPOINT: usize = 8 * 1024;
 
@@ -185,6 +188,12 @@ fn text_schema() -> ObjectBuilder {
 value! {
     /// A text of 1 to 255 characters.
     Text(String) = text(|text| rules::text(text, rules::MAX_TEXT)), text_schema()
+}
+
+value! {
+    /// A key at a provider. Temporary AWS credentials and short-term keys of Bedrock are long.
+    ProviderKeyText(String) = text(|text| rules::text(text, MAX_PROVIDER_KEY)),
+        text_schema().max_length(Some(MAX_PROVIDER_KEY))
 }
 
 value! {

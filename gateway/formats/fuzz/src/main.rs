@@ -47,7 +47,7 @@ fn of_providers() -> impl Iterator<Item = Conversion> {
 }
 
 fn requests(document: &[u8]) {
-    let facts = RequestFacts { model: None, stream: false, max_output_tokens: Some(1000) };
+    let facts = RequestFacts { max_output_tokens: Some(1000), ..RequestFacts::default() };
     for conversion in of_clients() {
         if let Ok(converted) = conversion.request(document, &facts) {
             is_object(&converted.body);

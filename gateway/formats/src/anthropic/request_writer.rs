@@ -3,8 +3,8 @@
 use serde_json::Number;
 
 use crate::conversation::{
-    Conversation, Delivery, Effort, Given, ImageSource, Outcome, OutputFormat, Part, Role, Shown, Thinking,
-    Tool, ToolChoice, ToolResult,
+    Conversation, Delivery, Effort, Given, ImageSource, Outcome, Part, Role, Shown, Thinking, Tool,
+    ToolChoice, ToolResult,
 };
 use crate::error::RequestError;
 use crate::json::{Json, ObjectBuilder, object};
@@ -132,13 +132,10 @@ fn output_config(conversation: &Conversation) -> Result<Option<Json>, RequestErr
         config.set("effort", effort);
     }
     if let Some(output) = &conversation.output {
-        let OutputFormat::Schema { schema, description, .. } = &output.value else {
+        let Some(schema) = output.described_schema()? else {
             return Err(output.unsupported("Anthropic writes JSON by a schema only"));
         };
-        if description.is_some() {
-            return Err(output.unsupported("Anthropic has no description of a schema beside it"));
-        }
-        config.set("format", object! { "type": "json_schema", "schema": schema.clone() });
+        config.set("format", object! { "type": "json_schema", "schema": schema });
     }
     Ok((!config.is_empty()).then(|| config.into()))
 }

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use crate::conversation::{
-    Conversation, Given, Image, ImageSource, Outcome, OutputFormat, Part, Role, Shown, Thinking, Tool,
-    ToolChoice, ToolResult,
+    Conversation, Given, Image, ImageSource, Outcome, Part, Role, Shown, Thinking, Tool, ToolChoice,
+    ToolResult,
 };
 use crate::error::RequestError;
 use crate::json::{Json, ObjectBuilder, object};
@@ -75,11 +75,8 @@ fn generation_config(conversation: &mut Conversation) -> Result<Option<Json>, Re
         .with_some("thinkingConfig", thinking_config(conversation));
     if let Some(output) = conversation.output.take() {
         config.set("responseMimeType", "application/json");
-        if let OutputFormat::Schema { schema, description, .. } = &output.value {
-            if description.is_some() {
-                return Err(output.unsupported("Google has no description of a schema beside it"));
-            }
-            config.set("responseJsonSchema", schema.clone());
+        if let Some(schema) = output.described_schema()? {
+            config.set("responseJsonSchema", schema);
         }
     }
     Ok((!config.is_empty()).then(|| config.into()))

@@ -44,25 +44,37 @@ pub(super) fn read_message(field: Field, conversation: &mut Conversation) -> Res
 fn assistant(fields: &mut Fields, path: &str) -> Result<Vec<Given<Part>>, RequestError> {
     // A client may send back what it got: these are empty there.
     fields.ignore(&["annotations"]);
-    let mut parts = reasoning(fields, path)?;
+    let mut moved = fields.object("provider_specific_fields")?;
+    let mut parts = reasoning(fields, moved.as_mut(), path)?;
     if let Some(field) = fields.take("content") {
         let written = content(field)?;
         // OpenAI writes an empty text beside calls. It says nothing.
         parts.extend(written.into_iter().filter(|part| part.value != Part::Text(String::new())));
     }
-    if let Some(field) = fields.take("refusal") {
+    if let Some(field) = take_moved(fields, moved.as_mut(), "refusal") {
         parts.push(field.given(|field| field.text().map(Part::Refusal))?);
     }
     for call in fields.list("tool_calls")? {
         parts.push(call.given(|call| tool_call(call.object()?))?);
     }
+    moved.map_or(Ok(()), Fields::end)?;
     Ok(parts)
 }
 
+/// Takes a field of a message that the client got. The client litellm moves the fields of an answer that it does not
+/// know into `provider_specific_fields`, and sends them back there.
+fn take_moved(fields: &mut Fields, moved: Option<&mut Fields>, name: &str) -> Option<Field> {
+    fields.take(name).or_else(|| moved?.take(name))
+}
+
 /// Reads reasoning as [`super::response_writer`] writes it.
-fn reasoning(fields: &mut Fields, path: &str) -> Result<Vec<Given<Part>>, RequestError> {
+fn reasoning(
+    fields: &mut Fields,
+    moved: Option<&mut Fields>,
+    path: &str,
+) -> Result<Vec<Given<Part>>, RequestError> {
     let text = fields.text("reasoning_content")?;
-    let details = fields.list("reasoning_details")?;
+    let details = take_moved(fields, moved, "reasoning_details").map_or(Ok(Vec::new()), Field::list)?;
     if details.is_empty() {
         let part = text.map(|text| Given {
             field: format!("{path}.reasoning_content"),

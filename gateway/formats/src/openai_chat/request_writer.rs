@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use crate::conversation::{
     Conversation, Delivery, Given, Image, OutputFormat, Part, Role, Strictness, Tool, ToolChoice, Turn,
 };
+use crate::conversion::ChatLimitMember;
 use crate::error::RequestError;
 use crate::json::{Json, ObjectBuilder, object};
 
@@ -12,7 +13,10 @@ use crate::json::{Json, ObjectBuilder, object};
 pub(crate) const SCHEMA_NAME: &str = "output";
 
 /// Writes a request.
-pub(crate) fn write_request(conversation: Conversation) -> Result<Json, RequestError> {
+pub(crate) fn write_request(
+    conversation: Conversation,
+    limit: ChatLimitMember,
+) -> Result<Json, RequestError> {
     if let Some(top_k) = &conversation.sampling.top_k {
         return Err(top_k.unsupported("OpenAI does not have it"));
     }
@@ -36,7 +40,7 @@ pub(crate) fn write_request(conversation: Conversation) -> Result<Json, RequestE
         .with_some("frequency_penalty", sampling.frequency_penalty.map(|given| given.value))
         .with_some("presence_penalty", sampling.presence_penalty.map(|given| given.value))
         .with_some("seed", sampling.seed.map(|given| given.value))
-        .with_some("max_completion_tokens", conversation.max_output_tokens)
+        .with_some(limit.name(), conversation.max_output_tokens)
         .with_some("response_format", conversation.output.map(|output| response_format(output.value)))
         .with_some("verbosity", conversation.verbosity.map(|verbosity| verbosity.value))
         .with_some("reasoning_effort", effort)

@@ -11,10 +11,10 @@ use super::{Case, cases};
 
 /// The operations of [`cases`], and the answers that each has not.
 const OPERATIONS: [(&str, &[&str]); 5] = [
-    ("create_chat_completion", &["forward_url_invalid", "forward_url_forbidden"]),
-    ("create_response", &["forward_url_invalid", "forward_url_forbidden"]),
-    ("create_embedding", &["forward_url_invalid", "forward_url_forbidden", "conversion_unsupported"]),
-    ("create_message", &["forward_url_invalid", "forward_url_forbidden"]),
+    ("create_chat_completion", &["forward_url_forbidden"]),
+    ("create_response", &["forward_url_forbidden"]),
+    ("create_embedding", &["forward_url_forbidden", "conversion_unsupported"]),
+    ("create_message", &["forward_url_forbidden"]),
     ("rewrite", &["model_not_found"]),
 ];
 
@@ -62,7 +62,14 @@ fn each_operations() -> Vec<Case> {
                 _ => rewrite(scene, at, "https://api.anthropic.com/v1/messages", "m", &field).await,
             }
         };
-        "each" "forward_url_invalid" => rewrite(scene, at, "https://api.openai.com/v1/models", "m", &json!({})).await;
+        "each" "forward_url_invalid" => {
+            if at.path.starts_with("/rewrite") {
+                rewrite(scene, at, "https://api.openai.com/v1/models", "m", &json!({})).await
+            } else {
+                // The parameters of a call are those of the provider's URL, which may not have a secret of ours.
+                priced(scene, at).await.query(&format!("x={}", scene.merchant.secret_key))
+            }
+        };
         "each" "forward_url_forbidden" => rewrite(scene, at, "http://10.0.0.1/messages", "m", &json!({})).await;
         "each" "connection_secret_invalid" => with(scene, at, &json!({"connection_secret": "cons_nobody"})).await;
         "each" "product_secret_invalid" => with(scene, at, &json!({"product_secret": "prds_nothing"})).await;

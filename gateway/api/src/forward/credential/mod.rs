@@ -394,7 +394,7 @@ mod tests {
         assert_eq!(paths(json!({"secret_key": "s", "product_id": "a", "meter_slug": "a"})), ["meter_slug"]);
         assert_eq!(
             paths(
-                json!({"disable_billing": 1, "meter_slug": 1.5, "customer_id": "", "provider_key": "p".repeat(256)})
+                json!({"disable_billing": 1, "meter_slug": 1.5, "customer_id": "", "provider_key": "p".repeat(4097)})
             ),
             ["provider_key", "customer_id", "meter_slug", "disable_billing"]
         );

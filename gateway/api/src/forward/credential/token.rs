@@ -8,14 +8,14 @@ use serde::Deserialize;
 use super::{Credential, SPEND_KEY};
 use crate::error::{ApiError, AuthError, ForwardError, Issue};
 use crate::input::{self, Issues, Patch};
-use crate::values::{SlugOrId, Text};
+use crate::values::{ProviderKeyText, SlugOrId, Text};
 
 /// The fields of a token; unknown ones are ignored. `null` and absence differ in the fields that name nobody explicitly.
 #[derive(Deserialize)]
 pub(super) struct TokenBody {
     secret_key: Option<Text>,
     spend_key: Option<Text>,
-    provider_key: Option<Text>,
+    provider_key: Option<ProviderKeyText>,
     connection_id: Option<Text>,
     /// The newer name of `connection_id`.
     #[serde(default)]
@@ -45,7 +45,7 @@ impl TokenBody {
         let payers = self.payers();
         let is_billing_disabled = self.disable_billing.unwrap_or(false);
         let caller = caller(self.secret_key, self.spend_key, server_key, &mut issues);
-        let provider_key = self.provider_key.map(|Text(key)| key);
+        let provider_key = self.provider_key.map(|ProviderKeyText(key)| key);
         let customer = CustomerFields {
             connection_id: self.connection_id,
             customer_id: self.customer_id.value(),

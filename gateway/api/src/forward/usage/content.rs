@@ -81,7 +81,7 @@ pub(crate) fn content(body: &[u8]) -> Content {
     if names_prompt || members.iter().any(|(name, value)| is_beyond_text(name, value)) {
         return Content::BeyondText;
     }
-    let has_tools = ["tools", "functions"].into_iter().any(|name| {
+    let has_tools = ["tools", "functions", "toolConfig"].into_iter().any(|name| {
         Tree::all(&members, name).any(|tools| match tools {
             Tree::Array(tools) => !tools.is_empty(),
             Tree::Object(_) | Tree::Text(_) | Tree::Other => true,
@@ -138,6 +138,7 @@ mod tests {
             r#"{"tools":{"functionDeclarations":[]}}"#,
             r#"{"Tools":[{}]}"#,
             r#"{"functions":[{"name":"f"}]}"#,
+            r#"{"toolConfig":{"tools":[{"toolSpec":{"name":"f"}}]}}"#,
         ] {
             assert_eq!(content(body.as_bytes()), Content::Tools, "{body}");
         }

@@ -70,6 +70,7 @@ pub(crate) fn read_form(content_type: &str, body: &[u8], extent: FormExtent) -> 
         ambiguous: DECISIVE.into_iter().find(is_ambiguous),
         repeats_model: given("model") > 1,
         answers: 1,
+        limited_answers: Some(1),
         ..RequestedOptions::default()
     };
     let format = given("response_format") > 0;

@@ -1,5 +1,6 @@
 //! A hold is never below the true cost of its call where a bound is known: over every model of the catalogue, the body's
-//! limits, every shape of a report of usage and every payer. The body is read, the call opened, the report read and the
+//! limits under names that its endpoint reads and under others, every shape of a report of usage and every payer; and
+//! for speech, by the characters of its input. The body is read, the call opened, the report read and the
 //! call settled by the code that does so in a gateway.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,17 +12,22 @@ use farthing_core::command::{
     CustomerRef, DecideError, DefineMeter, IssueSecretKey, MeterRef, Metered, OpenRequest, PersonalData,
     RegisterMerchant, RequestSettings, SettleRequest, Settled, Slug, decide,
 };
-use farthing_core::event::{Cycle, Event, Fact, ProviderKeyType, RequestEvent, SpendKeySettings, SpendLimit};
+use farthing_core::event::{
+    Cycle, Event, Fact, ProviderKeyType, RequestEvent, RequestMetered, RequestOpened, SpendKeySettings,
+    SpendLimit,
+};
 use farthing_core::ids::{
     CreditId, CustomerId, GatewayId, MerchantId, MeterId, RequestId, SecretKeyId, SpendKeyId, WalletId,
 };
 use farthing_core::meter::{OnDisconnect, Payer, Price, RateType, Tier, TierType, Tiers, TokenBasis};
-use farthing_core::model_price::ListPrice;
+use farthing_core::model_price::{ListPrice, ModelPrice};
 use farthing_core::money::Amount;
 use farthing_core::secret::{KeyHash, ServerKey};
+use farthing_core::size_hint::SizeHint;
 use farthing_core::state::{EvolveError, Missing, StateCache};
 use farthing_core::usage::{Cached, Split, Usage};
 use proptest::prelude::*;
+use rust_decimal::Decimal;
 use serde_json::{Value, json};
 use ulid::Ulid;
 
@@ -29,8 +35,8 @@ use super::super::size;
 use super::document::Member;
 use super::read_request;
 use super::shape::{ReportedUsage, Shape, TokenCounts};
-use crate::providers::BUILT_IN;
 use crate::providers::catalogue::{Catalogue, Listed};
+use crate::providers::{BUILT_IN, Providers, UsageLimit};
 
 /// The catalogue that the program has.
 static CATALOGUE: LazyLock<Catalogue> =
@@ -48,7 +54,35 @@ struct Drawn {
     cached: (u64, u64),
     reasoning: u64,
     dialect: usize,
+    /// The endpoint that is called; not always one that knows the body's dialect.
+    path: &'static str,
     payer: usize,
+}
+
+/// Endpoints of the formats.
+const PATHS: [&str; 4] =
+    ["/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1beta/models/m:generateContent"];
+
+/// The output limits of the dialects, and the numbers of answers beside them.
+const DIALECTS: [(&str, &str); 4] = [
+    ("max_tokens", "n"),
+    ("max_completion_tokens", "n"),
+    ("max_output_tokens", "best_of"),
+    ("maxOutputTokens", "candidateCount"),
+];
+
+/// Whether a provider keeps to an output limit of this name, by its documents. It passes over others.
+fn keeps_to(provider: &str, path: &str, name: &str) -> bool {
+    match path {
+        "/v1/chat/completions" => match provider {
+            "openai" | "anthropic" | "xai" | "groq" => matches!(name, "max_tokens" | "max_completion_tokens"),
+            "cerebras" => name == "max_completion_tokens",
+            _ => name == "max_tokens",
+        },
+        "/v1/responses" => name == "max_output_tokens",
+        "/v1/messages" => name == "max_tokens",
+        _ => name == "maxOutputTokens",
+    }
 }
 
 fn drawn() -> impl Strategy<Value = Drawn> {
@@ -57,8 +91,10 @@ fn drawn() -> impl Strategy<Value = Drawn> {
         1 => Just((0_u64, 0_u64)), 1 => Just((100, 0)), 1 => Just((0, 100)), 3 => (0_u64..=60, 0_u64..=40)];
     let bytes = prop_oneof![3 => 2_u64..5_000, 2 => 5_000_u64..2_000_000];
     let limit = proptest::option::weighted(0.7, 1_u64..=100);
-    (limit, 1_u64..4, bytes, share(), share(), cached, share(), 0_usize..4, 0_usize..6).prop_map(
-        |(limit, answers, input_bytes, input, output, cached, reasoning, dialect, payer)| Drawn {
+    let path = proptest::sample::select(PATHS.to_vec());
+    let called = (0_usize..4, path);
+    (limit, 1_u64..4, bytes, share(), share(), cached, share(), called, 0_usize..6).prop_map(
+        |(limit, answers, input_bytes, input, output, cached, reasoning, (dialect, path), payer)| Drawn {
             limit,
             answers,
             input_bytes,
@@ -67,22 +103,23 @@ fn drawn() -> impl Strategy<Value = Drawn> {
             cached,
             reasoning,
             dialect,
+            path,
             payer,
         },
     )
 }
 
 impl Drawn {
-    /// The request body, in one of the dialects, and the most output that it allows.
-    fn body(&self, model_limit: u64) -> (Value, u64) {
+    /// Whether `provider` keeps to the output limit of the body.
+    fn is_kept_to(&self, provider: &str) -> bool {
+        self.limit.is_some() && keeps_to(provider, self.path, DIALECTS[self.dialect].0)
+    }
+
+    /// The request body, in one of the dialects, and the most output that `provider` gives.
+    fn body(&self, provider: &str, model_limit: u64) -> (Value, u64) {
         let limit = self.limit.map(|share| (model_limit * share / 100).max(1));
         let mut body = json!({"messages": [{"role": "user", "content": "a"}]});
-        let (name, count) = match self.dialect {
-            0 => ("max_tokens", "n"),
-            1 => ("max_completion_tokens", "n"),
-            2 => ("max_output_tokens", "best_of"),
-            _ => ("maxOutputTokens", "candidateCount"),
-        };
+        let (name, count) = DIALECTS[self.dialect];
         let target = if self.dialect == 3 {
             body["generationConfig"] = json!({});
             &mut body["generationConfig"]
@@ -93,7 +130,8 @@ impl Drawn {
         if let Some(limit) = limit {
             target[name] = json!(limit);
         }
-        (body, limit.unwrap_or(model_limit) * self.answers)
+        let kept = limit.filter(|_| self.is_kept_to(provider)).unwrap_or(model_limit);
+        (body, kept * self.answers)
     }
 
     /// A usage within what the body allows.
@@ -213,6 +251,7 @@ impl Shop {
             (RateType::Percentage, TierType::Tokens1m),
             (RateType::Fixed, TierType::Tokens1m),
             (RateType::Fixed, TierType::Requests),
+            (RateType::Fixed, TierType::Characters1m),
         ] {
             shop.meter(merchant_id, rate_type, tier_type);
         }
@@ -280,17 +319,39 @@ impl Shop {
     fn call(&mut self, provider: &str, listed: &Listed, drawn: &Drawn) -> Result<(), TestCaseError> {
         // What makes embeddings has no limit of output.
         let model_limit = listed.max_tokens.output.unwrap_or(1_000);
-        let (body, most_output) = drawn.body(model_limit);
+        let (body, most_output) = drawn.body(provider, model_limit);
         let text = body.to_string();
         let options = read_request(text.as_bytes());
-        let size = size::of_call(&options, Some(text.as_bytes()), drawn.input_bytes, listed.max_tokens);
-        let (customer, meter) = match drawn.payer {
+        let limits = limits_at(provider, drawn.path, listed.max_tokens);
+        let size = size::of_call(&options, Some(text.as_bytes()), drawn.input_bytes, limits);
+        let usage = reported(provider, &drawn.usage(most_output), drawn.dialect);
+        let (opened, metered) = self.open_and_settle(&listed.price, drawn.payer, size, usage);
+        prop_assert_eq!(metered.overrun, Amount::ZERO);
+        if drawn.is_kept_to(provider) {
+            prop_assert!(metered.total_wallet_cost <= opened.hold.wallet, "{:?} {:?}", opened, metered);
+            prop_assert!(metered.total_merchant_cost <= opened.hold.merchant, "{:?} {:?}", opened, metered);
+        }
+        if let Some(key) = opened.spend_key {
+            let (cost, held) = (metered.total_request_cost, key.held(opened.hold).unwrap());
+            prop_assert!(cost <= held, "{} of {}: {:?}", cost, held, metered);
+        }
+        Ok(())
+    }
+
+    /// The events of a call of this size at this price, which reports this usage.
+    fn open_and_settle(
+        &mut self,
+        price: &ModelPrice,
+        payer: usize,
+        size: SizeHint,
+        usage: Usage,
+    ) -> (RequestOpened, RequestMetered) {
+        let (customer, meter) = match payer {
             0 | 1 => (None, None),
             2 => (Some(self.customer), None),
             of_meter => (Some(self.customer), Some(self.meters[of_meter - 3])),
         };
-        let is_on_key = drawn.payer == 1;
-        let caller = if is_on_key {
+        let caller = if payer == 1 {
             Caller::SpendKey(self.spend_key.clone())
         } else {
             Caller::SecretKey(self.secret_key.clone())
@@ -303,11 +364,11 @@ impl Shop {
             customer: customer.map(CustomerRef::Id),
             meter: meter.map(MeterRef::Id),
             billing: Billing::Usual,
-            provider: provider.to_owned(),
+            provider: "openai".to_owned(),
             provider_key_type: ProviderKeyType::Managed,
             endpoint: "POST https://provider.example/".to_owned(),
             model: None,
-            list_price: ListPrice::Listed(listed.price.clone()),
+            list_price: ListPrice::Listed(price.clone()),
             metadata: BTreeMap::new(),
             size,
             settings: RequestSettings {
@@ -318,7 +379,6 @@ impl Shop {
             now: self.now,
         });
         let Event::Request(RequestEvent::Opened(opened)) = &opened[0].event else { panic!("{opened:?}") };
-        let usage = reported(provider, &drawn.usage(most_output), drawn.dialect);
         let metered = Metered {
             http_status: 200,
             usage: Some(usage),
@@ -331,18 +391,16 @@ impl Shop {
         let settle = SettleRequest { request_id, settled: Settled::Metered(metered), now: self.now };
         let settled = self.execute(&settle);
         let Event::Request(RequestEvent::Metered(metered)) = &settled[0].event else { panic!("{settled:?}") };
-        let cost = metered.total_request_cost;
-        prop_assert_eq!(metered.overrun, Amount::ZERO);
-        if drawn.limit.is_some() {
-            prop_assert!(metered.total_wallet_cost <= opened.hold.wallet, "{:?} {:?}", opened, metered);
-            prop_assert!(metered.total_merchant_cost <= opened.hold.merchant, "{:?} {:?}", opened, metered);
-        }
-        if is_on_key {
-            let held = opened.spend_key.unwrap().held(opened.hold).unwrap();
-            prop_assert!(cost <= held, "{} of {}: {:?}", cost, held, metered);
-        }
-        Ok(())
+        ((**opened).clone(), (**metered).clone())
     }
+}
+
+/// What limits a call to this path of the provider's public interface.
+fn limits_at(provider: &str, path: &str, model: Split<Option<u64>>) -> size::Limits {
+    let providers = Providers::new(Vec::new(), BTreeMap::new(), Catalogue::default());
+    let target = format!("{}{path}", providers.origin_of(provider).unwrap()).parse().unwrap();
+    let at = providers.at(&target);
+    size::Limits { members: at.limit_members(&target), model, billed_by: at.billed_by(&target) }
 }
 
 proptest! {
@@ -357,5 +415,34 @@ proptest! {
             models += 1;
         }
         prop_assert!(models > 100, "{} models", models);
+    }
+
+    #[test]
+    fn speech_holds_what_its_characters_cost(
+        text in "\\PC{0,300}", (digits, per_request) in (1_i64..100_000, 0_i64..1_000_000), payer in 0_usize..7,
+    ) {
+        let mut shop = Shop::new();
+        let dollars = |digits: i64| Some(amount(&Decimal::new(digits, 10).to_string()));
+        let price = ModelPrice {
+            per_character: dollars(digits),
+            per_request: dollars(per_request),
+            ..ModelPrice::default()
+        };
+        let body = json!({"model": "m", "voice": "alloy", "input": text}).to_string();
+        let options = read_request(body.as_bytes());
+        let limits = limits_at("openai", "/v1/audio/speech", Split::default());
+        let size = size::of_call(&options, Some(body.as_bytes()), body.len() as u64, limits);
+        let usage = UsageLimit::default().with_sent_characters(options.input_characters).with_what_was_sent(None);
+        let (opened, metered) = shop.open_and_settle(&price, payer, size, usage.unwrap());
+        prop_assert_eq!(metered.overrun, Amount::ZERO);
+        let (hold, key) = (opened.hold, opened.spend_key);
+        prop_assert!(metered.total_wallet_cost <= hold.wallet, "{:?} {:?}", opened, metered);
+        prop_assert!(metered.total_merchant_cost <= hold.merchant, "{:?} {:?}", opened, metered);
+        if payer < 3 {
+            prop_assert_eq!(hold.total().unwrap(), metered.total_request_cost);
+        }
+        if let Some(key) = key {
+            prop_assert_eq!(key.held(hold).unwrap(), metered.total_request_cost);
+        }
     }
 }

@@ -2,6 +2,7 @@
 //! answer (only `chunk.rs` removes a chunk that the caller did not request), each part of it passes before it is read,
 //! and no usage is estimated.
 
+mod bedrock_request;
 #[cfg(test)]
 mod bombs;
 mod chunk;
@@ -18,6 +19,7 @@ mod framing;
 mod fuzz;
 #[cfg(test)]
 mod hold_property;
+mod output_limit;
 mod provider_text;
 mod request;
 mod scanner;
@@ -26,11 +28,13 @@ mod unpriced;
 
 use chrono::{DateTime, Utc};
 
+pub(crate) use self::bedrock_request::{CachePrice, read_bedrock_options, unpriced_at_bedrock};
 pub(crate) use self::chunk::ChunkFilter;
 pub(crate) use self::content::{Content, content};
 pub use self::decoders::DecoderMemory;
 pub(crate) use self::decoders::Decoders;
 pub(crate) use self::form::{FormExtent, FormOptions, read_form};
+pub(crate) use self::output_limit::{BedrockLimit, LimitMember};
 pub(crate) use self::request::{
     RequestedOptions, naming_model, read_request, requesting_usage, without_member,
 };

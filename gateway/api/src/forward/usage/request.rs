@@ -5,10 +5,8 @@ use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
 
+use super::output_limit::{BedrockLimit, LimitMember, LimitObject, OutputLimits};
 use super::provider_text::string;
-
-/// The output limits of the dialects of OpenAI, Anthropic and Google.
-const LIMITS: [&str; 4] = ["max_tokens", "max_completion_tokens", "max_output_tokens", "maxOutputTokens"];
 
 /// The number of answers requested at once.
 const COUNTS: [&str; 4] = ["n", "best_of", "candidateCount", "candidate_count"];
@@ -17,7 +15,7 @@ const COUNTS: [&str; 4] = ["n", "best_of", "candidateCount", "candidate_count"];
 const INPUTS: [&str; 3] = ["input", "prompt", "requests"];
 
 /// The members that decide the price of a call and the reporting of its usage.
-const DECISIVE: [&str; 15] = [
+const DECISIVE: [&str; 8] = [
     "model",
     "stream",
     "stream_options",
@@ -25,14 +23,7 @@ const DECISIVE: [&str; 15] = [
     "input",
     "generationConfig",
     "generation_config",
-    LIMITS[0],
-    LIMITS[1],
-    LIMITS[2],
-    LIMITS[3],
-    COUNTS[0],
-    COUNTS[1],
-    COUNTS[2],
-    COUNTS[3],
+    "inferenceConfig",
 ];
 
 /// The member of `stream_options` that requests usage.
@@ -52,22 +43,45 @@ pub(crate) struct RequestedOptions {
     pub(crate) hides_usage: bool,
     /// Whether the answer is produced in the background, after a response without usage.
     pub(crate) is_background: bool,
-    /// The output limit of all answers together, in tokens; the largest if several are given.
-    pub(crate) max_output_tokens: Option<u64>,
-    /// The answers that the output limit counts for: to each prompt as many as the body wants. At least 1 if it was read.
-    pub(crate) limited_answers: u64,
+    /// The output limits of one answer.
+    pub(crate) limits: OutputLimits,
+    /// The output limit of one answer at Amazon Bedrock, instead of `limits`.
+    pub(crate) bedrock_limit: Option<BedrockLimit>,
+    /// The answers that an output limit counts for: to each prompt as many as the body wants. At least 1; `None` if the
+    /// body was not read, or has a number of answers that is no whole number.
+    pub(crate) limited_answers: Option<u64>,
     /// The most answers that the body asks for: to each of its inputs as many as it wants. At least 1 if it was read.
     pub(crate) answers: u64,
+    /// A number of answers that is no whole number, so that the provider may read another one.
+    pub(crate) unread_count: Option<&'static str>,
     /// The characters of `input`, if it is a text: what is to be spoken.
     pub(crate) input_characters: Option<u64>,
+}
+
+impl RequestedOptions {
+    /// The output limit of all answers together, in tokens, at a provider that reads these members.
+    pub(crate) fn max_output_tokens(&self, members: &[LimitMember]) -> Option<u64> {
+        let limit = match self.bedrock_limit {
+            None => self.limits.read_in(members)?,
+            Some(BedrockLimit::Tokens(tokens)) => tokens,
+            Some(BedrockLimit::Absent | BedrockLimit::Unknown) => return None,
+        };
+        Some(limit.saturating_mul(self.limited_answers?))
+    }
 }
 
 /// Reads the options of a whole JSON body.
 pub(crate) fn read_request(body: &[u8]) -> RequestedOptions {
     type Members<'a> = BTreeMap<String, &'a RawValue>;
     let Ok(Ordered(members)) = serde_json::from_slice(body) else { return RequestedOptions::default() };
-    let ambiguous = DECISIVE.into_iter().find(|name| is_ambiguous(&members, name));
+    let ambiguous = DECISIVE
+        .into_iter()
+        .chain(LimitMember::NAMES)
+        .chain(COUNTS)
+        .find(|name| is_ambiguous(&members, name));
     let repeats_model = spelled(&members, "model").nth(1).is_some();
+    let mut limits = OutputLimits::default();
+    limits.add(LimitObject::Body, &members);
     let body: Members<'_> = members.into_iter().collect();
     let within = |name: &str| -> Vec<(String, &RawValue)> {
         let members = body.get(name).map(|inner| serde_json::from_str::<Ordered<'_>>(inner.get()));
@@ -75,42 +89,50 @@ pub(crate) fn read_request(body: &[u8]) -> RequestedOptions {
     };
     let (inner, options) =
         ([within("generationConfig"), within("generation_config")].concat(), within("stream_options"));
+    let inference = within("inferenceConfig");
+    limits.add(LimitObject::GenerationConfig, &inner);
+    limits.add(LimitObject::InferenceConfig, &inference);
+    let is_bound_ambiguous = |members: &[(String, &RawValue)]| {
+        let mut bounds = LimitMember::NAMES.into_iter().chain(COUNTS);
+        bounds.any(|name| is_ambiguous(members, name))
+    };
     let ambiguous = ambiguous
         .or_else(|| is_ambiguous(&options, INCLUDE_USAGE).then_some("stream_options"))
-        .or_else(|| {
-            let mut bounds = LIMITS.into_iter().chain(COUNTS);
-            bounds.any(|name| is_ambiguous(&inner, name)).then_some("generationConfig")
-        });
-    let largest = |names: &[&str]| {
-        let top = names.iter().filter_map(|name| body.get(*name).copied());
-        let named = inner.iter().filter(|(name, _)| names.contains(&name.as_str())).map(|(_, value)| *value);
-        let read = named.chain(top).filter_map(|value| value.get().parse::<u64>().ok());
-        read.filter(|number| *number > 0).max()
-    };
-    // What cannot be read as a limit may be none, or another one, to its provider.
-    let is_unread = |value: &RawValue| value.get() != "null" && value.get().parse::<u64>().is_err();
-    let has_unread_limit = LIMITS.iter().any(|name| body.get(*name).is_some_and(|value| is_unread(value)))
-        || inner.iter().any(|(name, value)| LIMITS.contains(&name.as_str()) && is_unread(value));
-    let limit = largest(&LIMITS).filter(|_| !has_unread_limit);
+        .or_else(|| is_bound_ambiguous(&inner).then_some("generationConfig"))
+        .or_else(|| is_bound_ambiguous(&inference).then_some("inferenceConfig"));
+    let counts: Vec<(&'static str, &RawValue)> = COUNTS
+        .into_iter()
+        .flat_map(|count| {
+            let within = inner.iter().filter(move |(name, _)| name == count).map(|(_, value)| *value);
+            let top = body.get(count).copied();
+            top.into_iter().chain(within).map(move |value| (count, value))
+        })
+        .filter(|(_, value)| value.get() != "null")
+        .collect();
+    let unread_count = counts.iter().find(|(_, value)| value.get().parse::<u64>().is_err());
+    let unread_count = unread_count.map(|(name, _)| *name);
+    let counted = counts.iter().filter_map(|(_, value)| value.get().parse::<u64>().ok()).max();
+    let counted = counted.unwrap_or(1).max(1);
     let tells_usage = options.iter().any(|(name, value)| name == INCLUDE_USAGE && value.get() == "true");
     let streams = body.get("stream").is_some_and(|value| !matches!(value.get(), "false" | "null"));
-    let answers = largest(&COUNTS).unwrap_or(1);
     let inputs = INPUTS.into_iter().filter_map(|name| {
         let list: Vec<&RawValue> = serde_json::from_str(body.get(name)?.get()).ok()?;
         u64::try_from(list.len()).ok()
     });
     let inputs = inputs.max().unwrap_or(1).max(1);
-    let limited_answers =
-        answers.saturating_mul(prompts(body.get("prompt").copied(), body.get("requests").copied()));
+    let answers = if unread_count.is_some() { u64::MAX } else { counted };
+    let limited = counted.saturating_mul(prompts(body.get("prompt").copied(), body.get("requests").copied()));
     RequestedOptions {
         model: body.get("model").and_then(|model| string(model.get())).map(without_collection),
         ambiguous,
         repeats_model,
         hides_usage: streams && !tells_usage,
         is_background: body.get("background").is_some_and(|value| !matches!(value.get(), "false" | "null")),
-        max_output_tokens: limit.map(|limit| limit.saturating_mul(limited_answers)),
-        limited_answers,
+        limits,
+        bedrock_limit: None,
+        limited_answers: unread_count.is_none().then_some(limited),
         answers: answers.saturating_mul(inputs),
+        unread_count,
         input_characters: body.get("input").and_then(|input| {
             let text: String = serde_json::from_str(input.get()).ok()?;
             u64::try_from(text.chars().count()).ok()
@@ -291,7 +313,8 @@ mod tests {
         ] {
             let asked = read_request(body.as_bytes());
             assert_eq!(asked.model.as_deref(), Some("m"), "{body}");
-            assert_eq!((asked.max_output_tokens, asked.ambiguous), (limit, None), "{body}");
+            let told = asked.max_output_tokens(LimitMember::ALL);
+            assert_eq!((told, asked.ambiguous), (limit, None), "{body}");
         }
         for body in [
             r#"{"model":"m","model":"n"}"#,
@@ -316,6 +339,8 @@ mod tests {
             (r#"{"n":100,"n":1}"#, "n"),
             (r#"{"generationConfig":{},"generationConfig":{}}"#, "generationConfig"),
             (r#"{"generationConfig":{"maxOutputTokens":9000,"maxOutputTokens":1}}"#, "generationConfig"),
+            (r#"{"inferenceConfig":{"maxTokens":9000,"maxtokens":1}}"#, "inferenceConfig"),
+            (r#"{"InferenceConfig":{"maxTokens":9000}}"#, "inferenceConfig"),
         ] {
             assert_eq!(read_request(body.as_bytes()).ambiguous, Some(name), "{body}");
         }
@@ -350,6 +375,28 @@ mod tests {
             assert_eq!(read_request(body.as_bytes()).input_characters, characters, "{body}");
         }
         assert_eq!(read_request(br#"{"input":"x","input":"longer"}"#).ambiguous, Some("input"));
+    }
+
+    #[test]
+    fn a_number_of_answers_that_is_no_whole_number_leaves_the_output_unlimited() {
+        for (body, name) in [
+            (r#"{"max_tokens":5,"n":"3"}"#, "n"),
+            (r#"{"max_tokens":5,"n":3.0}"#, "n"),
+            (r#"{"max_tokens":5,"n":1e2}"#, "n"),
+            (r#"{"max_tokens":5,"n":-1}"#, "n"),
+            (r#"{"max_tokens":5,"n":2,"best_of":[]}"#, "best_of"),
+            (r#"{"max_tokens":5,"generationConfig":{"candidateCount":"3"}}"#, "candidateCount"),
+        ] {
+            let options = read_request(body.as_bytes());
+            assert_eq!(options.unread_count, Some(name), "{body}");
+            assert_eq!(options.max_output_tokens(LimitMember::ALL), None, "{body}");
+            assert_eq!((options.limited_answers, options.answers), (None, u64::MAX), "{body}");
+        }
+        for body in [r#"{"n":null,"max_tokens":5}"#, r#"{"n":0,"max_tokens":5}"#, r#"{"max_tokens":5}"#] {
+            let options = read_request(body.as_bytes());
+            assert_eq!((options.unread_count, options.limited_answers), (None, Some(1)), "{body}");
+            assert_eq!(options.max_output_tokens(LimitMember::ALL), Some(5), "{body}");
+        }
     }
 
     #[test]

@@ -238,6 +238,7 @@ pub(super) fn open_request(caller: Caller) -> OpenRequest {
             input_bytes: 1,
             model_output_tokens: Some(2),
             input_limit: InputLimit::Tokens(3),
+            input_characters: Some(4),
         },
         settings: RequestSettings {
             service_charge_rate: decimal("0.019"),
