@@ -168,7 +168,12 @@ impl Journal {
     }
 
     /// A plan or bundle that grants credit, with its payment, if it has one.
-    fn sold(&mut self, payment: Option<PaymentId>, credit: Account, granted: Amount) -> Result<JournalEntry, Error> {
+    fn sold(
+        &mut self,
+        payment: Option<PaymentId>,
+        credit: Account,
+        granted: Amount,
+    ) -> Result<JournalEntry, Error> {
         let paid = match self.paid {
             Some((id, amount)) if payment == Some(id) => {
                 self.paid = None;

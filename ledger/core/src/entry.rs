@@ -6,10 +6,12 @@ use chrono::{DateTime, Utc};
 use serde::Serialize;
 
 use crate::event::{
-    CancelReason, CycleEnded, Event, Source, SubscriptionCancelled, SubscriptionEvent, WalletCredited, WalletDebited,
-    WalletEvent,
+    CancelReason, CycleEnded, Event, Source, SubscriptionCancelled, SubscriptionEvent, WalletCredited,
+    WalletDebited, WalletEvent,
 };
-use crate::ids::{CreditBundleId, CreditId, CustomerId, PaymentId, PlanId, RequestId, SubscriptionId, WalletId};
+use crate::ids::{
+    CreditBundleId, CreditId, CustomerId, PaymentId, PlanId, RequestId, SubscriptionId, WalletId,
+};
 use crate::money::{Amount, Error};
 
 /// The money in a wallet, or a change of it.
@@ -104,6 +106,9 @@ pub struct Entry {
     pub cause: Cause,
     /// The change: positive parts were added, negative ones taken.
     pub change: Funds,
+    /// The balance after it, as the event states it. Events that change only credit state none.
+    #[serde(skip)]
+    pub stated_balance: Option<Amount>,
 }
 
 impl Entry {
@@ -138,6 +143,7 @@ fn credited(event: &WalletCredited) -> Entry {
         customer_id: event.customer_id,
         cause: Cause::Credit { credit_id: event.credit_id, reason: event.reason.clone() },
         change: Funds { balance: event.amount, ..Funds::default() },
+        stated_balance: Some(event.balance_after),
     }
 }
 
@@ -156,6 +162,7 @@ fn debited(event: &WalletDebited) -> Result<Entry, Error> {
         customer_id: event.customer_id,
         cause: Cause::Debit { request_id: event.request_id },
         change,
+        stated_balance: Some(event.balance_after),
     })
 }
 
@@ -165,6 +172,7 @@ fn subscription(event: &SubscriptionEvent) -> Result<Option<Entry>, Error> {
         customer_id: Some(subscriber.customer_id),
         cause: Cause::Grant { subscription_id: subscriber.subscription_id, plan_id, payment_id },
         change: Funds { plan_credit: granted, ..Funds::default() },
+        stated_balance: None,
     };
     Ok(Some(match event {
         SubscriptionEvent::Started(event) => {
@@ -184,6 +192,7 @@ fn subscription(event: &SubscriptionEvent) -> Result<Option<Entry>, Error> {
                 payment_id: event.payment_id,
             },
             change: Funds { bundle_credit: event.granted, ..Funds::default() },
+            stated_balance: None,
         },
         SubscriptionEvent::CycleEnded(event) => cycle_ended(event)?,
         SubscriptionEvent::Cancelled(event) => cancelled(event)?,
@@ -196,15 +205,13 @@ fn cycle_ended(event: &CycleEnded) -> Result<Entry, Error> {
     Ok(Entry {
         wallet_id: event.subscriber.wallet_id,
         customer_id: Some(event.subscriber.customer_id),
-        cause: Cause::Expiry {
-            subscription_id: event.subscriber.subscription_id,
-            ended_at: event.ended_at,
-        },
+        cause: Cause::Expiry { subscription_id: event.subscriber.subscription_id, ended_at: event.ended_at },
         change: Funds {
             plan_credit: Amount::ZERO.minus(event.expired)?,
             bundle_credit: Amount::ZERO.minus(bundles)?,
             ..Funds::default()
         },
+        stated_balance: None,
     })
 }
 
@@ -217,5 +224,6 @@ fn cancelled(event: &SubscriptionCancelled) -> Result<Entry, Error> {
             reason: event.reason,
         },
         change: Funds { plan_credit: Amount::ZERO.minus(event.expired)?, ..Funds::default() },
+        stated_balance: None,
     })
 }

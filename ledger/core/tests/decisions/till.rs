@@ -1,16 +1,16 @@
 //! The appender without a database: decides on a `StateCache` that loads its states from a store, evolves and stores.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 
-use farthing_core::accounts::{Account, Journal, TrialBalance};
+use farthing_core::accounts::{Account, Journal, Posting, TrialBalance};
 use farthing_core::command::wire::{AnyCommand, WireCommand, decode_answer, encode_answer};
 use farthing_core::command::{Command, DecideError, Refusal, Timed, decide};
 use farthing_core::entry::{Entry, Funds};
 use farthing_core::event::Fact;
 use farthing_core::ids::WalletId;
 use farthing_core::money::{Amount, Total};
-use farthing_core::state::{EvolveError, Missing, State, StateCache, StateKey, WalletOwner, shape};
+use farthing_core::state::{EvolveError, Missing, State, StateCache, StateKey, Wallet, WalletOwner, shape};
 
 /// A ledger in memory.
 #[derive(Debug, Default)]
@@ -87,8 +87,9 @@ impl Till {
         Ok((decision.outcome, appended))
     }
 
-    /// Posts the facts of one append.
+    /// Posts the facts of one append, whose states are stored.
     fn post(&mut self, facts: &[Fact]) {
+        let mut changed = BTreeSet::new();
         for fact in facts {
             let entry = self.journal.enter(&fact.event).unwrap();
             let sum = Amount::sum(entry.iter().map(|posting| posting.amount)).unwrap();
@@ -97,7 +98,15 @@ impl Till {
             if let Some(entry) = Entry::of(&fact.event).unwrap() {
                 let funds = self.funds.entry(entry.wallet_id).or_default();
                 *funds = funds.plus(entry.change).unwrap();
+                if let Some(stated) = entry.stated_balance {
+                    assert_eq!(funds.balance, stated, "the balance after {fact:?}");
+                }
+                changed.insert(entry.wallet_id);
             }
+        }
+        for id in changed {
+            let (key, json) = &self.store[&StateKey::Wallet(id).stored()];
+            assert_eq!(self.funds[&id], funds_of(&wallet(key, json)), "{id} after {facts:?}");
         }
         for account in [Account::PaymentsClearing, Account::CallsClearing] {
             assert_eq!(self.accounts.of(account), Total::default(), "{account:?} after {facts:?}");
@@ -110,24 +119,20 @@ impl Till {
         let mut owed = TrialBalance::default();
         let mut owe = |account, amount| {
             let amount = Amount::ZERO.minus(amount).unwrap();
-            owed.post(&[farthing_core::accounts::Posting { account, amount }]).unwrap();
+            owed.post(&[Posting { account, amount }]).unwrap();
         };
         for (key, json) in self.store.values() {
             let StateKey::Wallet(id) = key else { continue };
-            let Ok(State::Wallet(wallet)) = State::from_json(key, shape(), json) else { panic!("{json}") };
-            let funds = Funds {
-                balance: wallet.balance,
-                plan_credit: wallet.plan_credit(),
-                bundle_credit: wallet.bundle_credit().unwrap(),
-            };
+            let wallet = wallet(key, json);
+            let funds = funds_of(&wallet);
             assert_eq!(self.funds.get(id).copied().unwrap_or_default(), funds, "the entries of {id}");
-            owe(Account::PlanCredit, wallet.plan_credit());
-            owe(Account::BundleCredit, wallet.bundle_credit().unwrap());
+            owe(Account::PlanCredit, funds.plan_credit);
+            owe(Account::BundleCredit, funds.bundle_credit);
             let account = match wallet.owner {
                 WalletOwner::Customer(_) => Account::CustomerBalances,
                 WalletOwner::Merchant => Account::MerchantWallets,
             };
-            owe(account, wallet.balance);
+            owe(account, funds.balance);
         }
         for account in
             [Account::CustomerBalances, Account::MerchantWallets, Account::PlanCredit, Account::BundleCredit]
@@ -190,5 +195,20 @@ impl Till {
     pub(crate) fn stored(&self, kind: &str) -> Vec<State> {
         let rows = self.store.iter().filter(|((there, _), _)| *there == kind);
         rows.map(|(_, (key, json))| State::from_json(key, shape(), json).unwrap()).collect()
+    }
+}
+
+/// A stored wallet.
+fn wallet(key: &StateKey, json: &str) -> Wallet {
+    let Ok(State::Wallet(wallet)) = State::from_json(key, shape(), json) else { panic!("{json}") };
+    *wallet
+}
+
+/// The money in a wallet.
+fn funds_of(wallet: &Wallet) -> Funds {
+    Funds {
+        balance: wallet.balance,
+        plan_credit: wallet.plan_credit(),
+        bundle_credit: wallet.bundle_credit().unwrap(),
     }
 }
