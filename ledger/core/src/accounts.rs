@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::command::ChargedParts;
 use crate::event::{
@@ -17,8 +17,7 @@ use crate::ids::{CustomerId, PaymentId, RequestId};
 use crate::money::{Amount, Error, Total};
 
 /// An account.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Account {
     /// Owed to customers: the balances of their wallets.
     CustomerBalances,
@@ -48,6 +47,34 @@ pub enum Account {
     PaymentsClearing,
     /// Calls that are metered and not debited yet. Zero after each append.
     CallsClearing,
+}
+
+impl Account {
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::CustomerBalances => "customer_balances",
+            Self::PlanCredit => "plan_credit",
+            Self::BundleCredit => "bundle_credit",
+            Self::MerchantWallets => "merchant_wallets",
+            Self::PaymentsReceived => "payments_received",
+            Self::Refunds => "refunds",
+            Self::ManualCredits => "manual_credits",
+            Self::PlanRevenue => "plan_revenue",
+            Self::ExpiredCredit => "expired_credit",
+            Self::ProviderCost => "provider_cost",
+            Self::FeeRevenue => "fee_revenue",
+            Self::ServiceCharge => "service_charge",
+            Self::PaymentsClearing => "payments_clearing",
+            Self::CallsClearing => "calls_clearing",
+        }
+    }
+}
+
+impl Serialize for Account {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
 }
 
 /// A part of a journal entry.

@@ -26,6 +26,7 @@ pub mod secret;
 pub mod size_hint;
 pub mod spending;
 pub mod state;
+pub mod statement;
 mod text;
 pub mod token_bucket;
 pub mod usage;

@@ -31,6 +31,7 @@ mod open_request;
 mod pay_checkout_session;
 mod payee;
 mod personal_data;
+mod recomputed_bill;
 mod refusal;
 mod register_merchant;
 mod report_request;
@@ -79,6 +80,7 @@ pub use self::open_request::{Billing, Caller, CustomerRef, MeterRef, OpenAgain, 
 pub use self::pay_checkout_session::PayCheckoutSession;
 pub use self::payee::Payee;
 pub use self::personal_data::{PersonalChange, PersonalData};
+pub use self::recomputed_bill::RecomputedBill;
 pub use self::refusal::{
     CheckoutRefusal, CustomerRefusal, MerchantRefusal, MeterRefusal, PaymentRefusal, PlanRefusal, Refusal,
     RequestRefusal, SecretKeyRefusal, SpendKeyRefusal, SubscriptionRefusal, WalletRefusal, WalletShortfall,

@@ -5,10 +5,10 @@ use std::fmt::Debug;
 
 use farthing_core::accounts::{Account, Journal, Posting, TrialBalance};
 use farthing_core::command::wire::{AnyCommand, WireCommand, decode_answer, encode_answer};
-use farthing_core::command::{Command, DecideError, Refusal, Timed, decide};
+use farthing_core::command::{Command, DecideError, RecomputedBill, Refusal, Timed, decide};
 use farthing_core::entry::{Entry, Funds};
-use farthing_core::event::Fact;
-use farthing_core::ids::WalletId;
+use farthing_core::event::{Event, Fact, RequestEvent, RequestOpened};
+use farthing_core::ids::{RequestId, WalletId};
 use farthing_core::money::{Amount, Total};
 use farthing_core::state::{EvolveError, Missing, State, StateCache, StateKey, Wallet, WalletOwner, shape};
 
@@ -26,6 +26,8 @@ pub(crate) struct Till {
     /// The sums of the entries of each wallet.
     pub(crate) funds: BTreeMap<WalletId, Funds>,
     journal: Journal,
+    /// The openings of calls that have not ended.
+    opened: BTreeMap<RequestId, RequestOpened>,
     refusals: usize,
     sent: usize,
 }
@@ -91,6 +93,7 @@ impl Till {
     fn post(&mut self, facts: &[Fact]) {
         let mut changed = BTreeSet::new();
         for fact in facts {
+            self.check_bill(&fact.event);
             let entry = self.journal.enter(&fact.event).unwrap();
             let sum = Amount::sum(entry.iter().map(|posting| posting.amount)).unwrap();
             assert!(sum.is_zero(), "the postings of {fact:?} add up to {sum}: {entry:?}");
@@ -110,6 +113,24 @@ impl Till {
         }
         for account in [Account::PaymentsClearing, Account::CallsClearing] {
             assert_eq!(self.accounts.of(account), Total::default(), "{account:?} after {facts:?}");
+        }
+    }
+
+    /// Checks that the bill of a call follows from its events.
+    fn check_bill(&mut self, event: &Event) {
+        match event {
+            Event::Request(RequestEvent::Opened(opened)) => {
+                self.opened.insert(opened.request_id, RequestOpened::clone(opened));
+            }
+            Event::Request(RequestEvent::Metered(metered)) => {
+                let opened = self.opened.remove(&metered.request_id).expect("opened before");
+                let recorded = RecomputedBill::recorded(metered).unwrap();
+                assert_eq!(RecomputedBill::of(&opened, metered).unwrap(), recorded, "{opened:?} {metered:?}");
+            }
+            Event::Request(RequestEvent::Failed(failed)) => {
+                self.opened.remove(&failed.request_id).expect("opened before");
+            }
+            _ => {}
         }
     }
 
