@@ -69,6 +69,11 @@ impl Account {
             Self::CallsClearing => "calls_clearing",
         }
     }
+
+    /// Whether its balance is zero after each append.
+    pub const fn is_clearing(self) -> bool {
+        matches!(self, Self::PaymentsClearing | Self::CallsClearing)
+    }
 }
 
 impl Serialize for Account {

@@ -94,6 +94,32 @@ pub enum Cause {
     },
 }
 
+impl Cause {
+    /// The name of its kind.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Credit { .. } => "credit",
+            Self::Debit { .. } => "debit",
+            Self::Grant { .. } => "grant",
+            Self::BundleGrant { .. } => "bundle_grant",
+            Self::Expiry { .. } => "expiry",
+            Self::Cancellation { .. } => "cancellation",
+        }
+    }
+
+    /// The id of the credit, call, subscription or payment that it is about.
+    pub fn reference(&self) -> String {
+        match self {
+            Self::Credit { credit_id, .. } => credit_id.to_string(),
+            Self::Debit { request_id } => request_id.to_string(),
+            Self::Grant { subscription_id, .. }
+            | Self::Expiry { subscription_id, .. }
+            | Self::Cancellation { subscription_id, .. } => subscription_id.to_string(),
+            Self::BundleGrant { payment_id, .. } => payment_id.to_string(),
+        }
+    }
+}
+
 /// An entry of a wallet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Entry {
