@@ -85,7 +85,9 @@ fn print_text(explanation: &Explanation) -> Result<()> {
 fn print_opened(opened: &RequestOpened) -> Result<()> {
     let credential = match opened.charge {
         Charge::Merchant => "a secret key: the merchant pays",
-        Charge::MeterOnly => "a secret key and a meter: the merchant pays the provider's cost, the fee is only counted",
+        Charge::MeterOnly => {
+            "a secret key and a meter: the merchant pays the provider's cost, the fee is only counted"
+        }
         Charge::Customer => "a secret key and a customer: the customer pays",
         Charge::CustomerBilling => "a secret key, a customer and a meter: the customer pays the fee",
         Charge::Recorded => "a secret key, a customer and a meter, billing disabled: the merchant pays",
@@ -124,7 +126,10 @@ fn print_bill(explanation: &Explanation, metered: &RequestMetered) -> Result<()>
     let cost = metered.model_cost;
     show("provider cost", format!("{} = input {} + output {}", cost.total, cost.input, cost.output))?;
     if metered.meter_id.is_some() {
-        show("tier usage", format!("{} before the call; the call adds {}", metered.tier_position, metered.units))?;
+        show(
+            "tier usage",
+            format!("{} before the call; the call adds {}", metered.tier_position, metered.units),
+        )?;
     }
     for line in &metered.fee.breakdown {
         let (start, rate) = (line.tier.start, line.tier.rate);
@@ -150,11 +155,9 @@ fn print_bill(explanation: &Explanation, metered: &RequestMetered) -> Result<()>
 
 fn price_text(price: &ModelPrice) -> String {
     let mut parts = rates_text(&price.rates);
-    for (what, rate) in [
-        ("a call", price.per_request),
-        ("a character", price.per_character),
-        ("a second", price.per_second),
-    ] {
+    for (what, rate) in
+        [("a call", price.per_request), ("a character", price.per_character), ("a second", price.per_second)]
+    {
         parts.extend(rate.map(|rate| format!("{rate} {what}")));
     }
     for above in &price.above {

@@ -57,9 +57,7 @@ pub(super) fn moment(text: &str) -> Result<Moment, String> {
             Ok(Moment::Position(Place { partition: Partition::new(partition), position }))
         }
         Some(_) => Err("positions begin with 1".to_owned()),
-        None if digits(text).is_some() => {
-            Err(format!("a position names its partition, such as 0:{text}"))
-        }
+        None if digits(text).is_some() => Err(format!("a position names its partition, such as 0:{text}")),
         None => instant(text).map(Moment::Time),
     }
 }

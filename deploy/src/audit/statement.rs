@@ -74,9 +74,10 @@ fn note(cause: &Cause) -> String {
         Cause::Grant { plan_id, payment_id: None, .. } => format!("{plan_id}, free"),
         Cause::BundleGrant { credit_bundle_id, .. } => credit_bundle_id.to_string(),
         Cause::Expiry { ended_at, .. } => format!("cycle ended {}", timestamp(*ended_at)),
-        Cause::Cancellation { reason, .. } => {
-            serde_json::to_value(reason).ok().and_then(|name| name.as_str().map(ToOwned::to_owned)).unwrap_or_default()
-        }
+        Cause::Cancellation { reason, .. } => serde_json::to_value(reason)
+            .ok()
+            .and_then(|name| name.as_str().map(ToOwned::to_owned))
+            .unwrap_or_default(),
     }
 }
 
@@ -100,7 +101,11 @@ impl Text {
 
 impl Output for Text {
     fn open(&mut self, opening: Funds) -> io::Result<()> {
-        self.row(["time", "kind", "reference"], ["change", "balance", "plan credit", "bundle credit"], "note")?;
+        self.row(
+            ["time", "kind", "reference"],
+            ["change", "balance", "plan credit", "bundle credit"],
+            "note",
+        )?;
         self.funds(["", "opening", ""], "", opening, "")
     }
 
@@ -191,10 +196,7 @@ impl Output for Json {
         let Period { from, to } = self.period;
         let (wallet, from, to) = (json(&self.wallet_id)?, json(&from)?, json(&to)?);
         let opening = json(&opening)?;
-        write!(
-            self.out,
-            r#"{{"wallet_id":{wallet},"from":{from},"to":{to},"opening":{opening},"entries":["#
-        )
+        write!(self.out, r#"{{"wallet_id":{wallet},"from":{from},"to":{to},"opening":{opening},"entries":["#)
     }
 
     fn line(&mut self, line: &StatementLine) -> io::Result<()> {

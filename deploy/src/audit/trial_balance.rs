@@ -70,7 +70,10 @@ fn print_text(report: &Report) -> Result<()> {
     };
     print_line(format!("trial balance {moment}, {} events", report.events))?;
     for head in &report.heads {
-        print_line(format!("partition {}: read to position {}, hash {}", head.partition, head.position, head.hash))?;
+        print_line(format!(
+            "partition {}: read to position {}, hash {}",
+            head.partition, head.position, head.hash
+        ))?;
     }
     let rows = rows(report)?;
     let width = rows.iter().map(|row| row.debit.len().max(row.credit.len())).max().unwrap_or_default().max(6);

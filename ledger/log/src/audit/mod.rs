@@ -203,7 +203,11 @@ impl Progress {
     /// Nothing was read yet.
     async fn start(client: &impl GenericClient) -> Result<Self, Error> {
         let partitions = partitions::load(client).await?.ok_or(Error::NoPartitions)?;
-        Ok(Self { partitions, chains: partitions.all().map(PartitionReader::new).collect(), states: BTreeMap::new() })
+        Ok(Self {
+            partitions,
+            chains: partitions.all().map(PartitionReader::new).collect(),
+            states: BTreeMap::new(),
+        })
     }
 
     /// Reads and verifies each partition to its end.

@@ -97,12 +97,7 @@ impl PartitionReader {
     }
 
     /// Verifies a batch, and gives its events to `visitor`.
-    fn verify(
-        &mut self,
-        batch: &RecordBatch,
-        end: i64,
-        visitor: &mut impl Visitor,
-    ) -> Result<(), Error> {
+    fn verify(&mut self, batch: &RecordBatch, end: i64, visitor: &mut impl Visitor) -> Result<(), Error> {
         let partition = self.partition;
         let at = |position| Place { partition, position };
         let (expected, found) = (self.position + 1, batch.first_position());

@@ -140,3 +140,67 @@ impl Visitor for PostPartition<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use farthing_core::event::{Event, Fact, Source, WalletDebited, WalletSource};
+    use farthing_core::ids::{MerchantId, RequestId, WalletId};
+
+    use super::*;
+
+    const ULID: &str = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
+
+    /// The report on a log with this one debit, which no call explains.
+    fn report(amount: &str, drawn: &str, at: Moment) -> Report {
+        let debited = Event::from(WalletDebited {
+            request_id: format!("req_{ULID}").parse::<RequestId>().unwrap(),
+            wallet_id: format!("wal_{ULID}").parse::<WalletId>().unwrap(),
+            customer_id: None,
+            amount: amount.parse().unwrap(),
+            sources: vec![WalletSource { source: Source::Balance, amount: drawn.parse().unwrap() }],
+            balance_after: Amount::ZERO,
+        });
+        let merchant_id = format!("mer_{ULID}").parse::<MerchantId>().unwrap();
+        let occurred_at = DateTime::from_timestamp(1_000, 0).unwrap();
+        let mut text = String::new();
+        record::write(&Fact { merchant_id, occurred_at, event: debited }, &mut text);
+        let mut report = Report {
+            ok: false,
+            at,
+            events: 0,
+            heads: Vec::new(),
+            accounts: TrialBalance::default(),
+            sum: Total::default(),
+            findings: Findings::default(),
+        };
+        let place = Place { partition: Partition::new(0), position: 7 };
+        let line = Line { place, text: &text, recorded_at: occurred_at, writer: "w", hash: &[] };
+        let mut posting = PostPartition { report: &mut report, journal: Journal::default() };
+        posting.visit(&line).unwrap();
+        report.conclude().unwrap();
+        report
+    }
+
+    #[test]
+    fn a_debit_that_differs_from_its_sources_is_found_at_its_position() {
+        let report =
+            report("2", "1.5", Moment::Position(Place { partition: Partition::new(0), position: 7 }));
+        assert!(!report.ok);
+        let expected = [
+            "partition 0, position 7: the journal entry does not add up to zero",
+            "the accounts add up to -0.5000000000, not to zero",
+        ];
+        assert_eq!(report.findings.findings, expected);
+    }
+
+    #[test]
+    fn a_debit_without_its_call_is_left_in_a_clearing_account() {
+        let whole = report("2", "2", Moment::Now);
+        assert_eq!(whole.findings.findings, ["-2.0000000000 is left in calls_clearing"]);
+        assert!(!whole.ok);
+        let at = |second| Moment::Time(DateTime::from_timestamp(second, 0).unwrap());
+        assert_eq!(report("2", "2", at(1_001)).findings.findings_count, 1);
+        let before = report("2", "2", at(1_000));
+        assert!(before.ok && before.events == 0 && before.accounts == TrialBalance::default());
+    }
+}
