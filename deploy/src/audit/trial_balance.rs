@@ -50,7 +50,7 @@ fn rows(report: &Report) -> Result<Vec<Row>> {
     let (mut debits, mut credits) = (Total::default(), Total::default());
     let mut rows = Vec::new();
     for (account, balance) in report.accounts.balances() {
-        let is_credit = balance.decimal().is_sign_negative();
+        let is_credit = balance.decimal().is_sign_negative() && !balance.decimal().is_zero();
         let side = if is_credit { &mut credits } else { &mut debits };
         *side = side.and(balance).context("a sum is out of range")?;
         let shown = format!("{:.10}", balance.decimal().abs());
@@ -69,7 +69,7 @@ fn print_text(report: &Report) -> Result<()> {
         Moment::Position(place) => format!("after {place}"),
     };
     print_line(format!("trial balance {moment}, {} events", report.events))?;
-    for head in &report.heads {
+    for head in report.heads.iter().filter(|head| head.position > 0) {
         print_line(format!(
             "partition {}: read to position {}, hash {}",
             head.partition, head.position, head.hash
@@ -79,7 +79,8 @@ fn print_text(report: &Report) -> Result<()> {
     let width = rows.iter().map(|row| row.debit.len().max(row.credit.len())).max().unwrap_or_default().max(6);
     print_line(format!("{:<18}  {:>width$}  {:>width$}", "account", "debit", "credit"))?;
     for Row { account, debit, credit } in rows {
-        print_line(format!("{account:<18}  {debit:>width$}  {credit:>width$}"))?;
+        let row = format!("{account:<18}  {debit:>width$}  {credit:>width$}");
+        print_line(row.trim_end())?;
     }
     Ok(())
 }

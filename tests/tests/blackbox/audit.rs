@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::process::{Output, Stdio};
 
+use farthing_core::secret::hex;
 use farthing_tests::books::decimal;
 use farthing_tests::instance::{Instance, program};
 use farthing_tests::log::Logged;
@@ -283,7 +284,6 @@ fn a_request_is_explained_from_its_credential_to_the_last_digit() {
         let posted: Decimal =
             explained["postings"].as_array().unwrap().iter().map(|posting| decimal(&posting["amount"])).sum();
         assert_eq!(posted, Decimal::ZERO, "{explained}");
-        let hex = |hash: &[u8]| hash.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         let logged = merchant.events().await;
         let logged: Vec<_> = logged
             .iter()
