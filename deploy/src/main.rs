@@ -1,6 +1,7 @@
 //! `farthing`: one program for every role. Reads the command line, starts the runtime that the subcommand needs and
 //! maps the result to an exit code: 0 for success, 2 for bad usage, 1 for any other failure. `doctor` has codes of its own.
 
+mod audit;
 mod database;
 #[cfg(feature = "dev")]
 mod dev;
@@ -75,6 +76,9 @@ enum Role {
     /// Verify the append-only log.
     #[command(subcommand)]
     Log(log::Command),
+    /// Read the log for an audit: trial balance, statements of wallets, requests explained. Verifies what it reads.
+    #[command(subcommand)]
+    Audit(audit::Command),
     /// List the partitions of the log: leader, epoch, position and lags.
     Partitions(partitions::Args),
     /// Show, compare and check list prices of models. Needs no database.
@@ -103,6 +107,7 @@ impl Role {
             | Self::Wallet(_)
             | Self::Projections(_)
             | Self::Log(_)
+            | Self::Audit(_)
             | Self::Partitions(_)
             | Self::Prices(_)
             | Self::Doctor(_) => LogFormat::Text,
@@ -163,6 +168,7 @@ fn run(role: Role) -> Result<ExitCode> {
         Role::Projections(command) => many_threads(LogFormat::Text)?.block_on(projections::run(&command)),
         Role::Partitions(args) => one_thread("warn")?.block_on(partitions::run(&args)),
         Role::Log(command) => many_threads(LogFormat::Text)?.block_on(log::run(&command)),
+        Role::Audit(command) => one_thread("warn")?.block_on(audit::run(&command)),
         // One thread: the kernel signals the children when the thread that started them ends, not the process.
         #[cfg(feature = "dev")]
         Role::Dev(args) => one_thread_logging("info", args.log_format())?.block_on(dev::run(*args)),

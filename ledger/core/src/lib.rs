@@ -3,8 +3,10 @@
 //! Invariant: no clock, no I/O, no async. Everything takes values and returns values; the only randomness is that of
 //! new ids and keys. The log in Postgres is `farthing_log`.
 
+pub mod accounts;
 pub mod command;
 pub mod cycle;
+pub mod entry;
 pub mod event;
 pub mod hold_scope;
 pub mod idempotency;
@@ -24,6 +26,7 @@ pub mod secret;
 pub mod size_hint;
 pub mod spending;
 pub mod state;
+pub mod statement;
 mod text;
 pub mod token_bucket;
 pub mod usage;

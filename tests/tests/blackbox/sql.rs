@@ -39,7 +39,7 @@ const SMALL: [&str; 12] = [
 
 /// Statements whose purpose is to read a whole table.
 const READS_ALL: [&str; 4] = [
-    "ledger/log/src/audit/mod.rs BATCHES",
+    "ledger/log/src/audit/partition_reader.rs BATCHES",
     "ledger/log/src/audit/mod.rs STATES",
     "projector/src/rebuild.rs DIFFERENCES",
     "projector/src/rebuild.rs COUNT",

@@ -15,15 +15,24 @@ async fn verdict(instance: &Instance, arguments: &[&str]) -> (Option<i32>, Value
     (output.status.code(), report)
 }
 
-/// Asserts that the audit finds nothing.
+/// The commands that verify the log. The first one also compares the stored states.
+const VERIFIERS: [&[&str]; 2] = [&["log", "verify"], &["audit", "trial-balance"]];
+
+/// Asserts that the audits find nothing.
 async fn sound(instance: &Instance) {
-    let (code, report) = verdict(instance, &["log", "verify"]).await;
-    assert!(code == Some(0) && report["ok"] == true && report["findings_count"] == 0, "{report}");
+    for verifier in VERIFIERS {
+        let (code, report) = verdict(instance, verifier).await;
+        assert!(code == Some(0) && report["ok"] == true && report["findings_count"] == 0, "{report}");
+    }
 }
 
 /// Asserts that the audit fails with each of `named` among its findings.
 async fn unsound(instance: &Instance, named: &[String]) {
-    let (code, report) = verdict(instance, &["log", "verify"]).await;
+    unsound_by(VERIFIERS[0], instance, named).await;
+}
+
+async fn unsound_by(verifier: &[&str], instance: &Instance, named: &[String]) {
+    let (code, report) = verdict(instance, verifier).await;
     assert!(code == Some(1) && report["ok"] == false, "{report}");
     let findings: Vec<_> = report["findings"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
     for name in named {
@@ -192,7 +201,9 @@ async fn log(merchant: &Merchant, id: &str) {
         .await
         .unwrap();
         assert!(sql.execute(&change, &[]).await.unwrap() > 0, "{change}");
-        unsound(merchant.instance, &named).await;
+        for verifier in VERIFIERS {
+            unsound_by(verifier, merchant.instance, &named).await;
+        }
         sql.batch_execute(
             "TRUNCATE ledger.batches;
              INSERT INTO ledger.batches SELECT * FROM kept;

@@ -81,6 +81,29 @@ impl Payers {
     }
 }
 
+/// The parts of a call's cost that somebody is charged. The others are only recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ChargedParts {
+    /// The provider's cost.
+    pub model_cost: bool,
+    /// The meter's fee.
+    pub fee: bool,
+    /// The service charge.
+    pub service_charge: bool,
+}
+
+impl ChargedParts {
+    /// The charged parts of an admitted call.
+    pub fn of(opened: &RequestOpened) -> Self {
+        let Payers { model_cost, fee, service_charge } = Payers::of(Conditions::of(opened));
+        Self {
+            model_cost: model_cost.is_some(),
+            fee: fee.is_some(),
+            service_charge: service_charge.is_some(),
+        }
+    }
+}
+
 /// The payer of a service charge, as shown in a request.
 pub fn service_charge_payer(charge: Charge, terms: Option<&Terms>) -> Payer {
     match (charge, terms) {

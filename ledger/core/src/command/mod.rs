@@ -31,6 +31,7 @@ mod open_request;
 mod pay_checkout_session;
 mod payee;
 mod personal_data;
+mod recomputed_bill;
 mod refusal;
 mod register_merchant;
 mod report_request;
@@ -55,7 +56,7 @@ pub use self::advance_clock::{AdvanceClock, MAX_AHEAD_SECONDS};
 pub use self::advance_subscription::{AdvanceSubscription, Advanced};
 pub use self::already_applied::AlreadyApplied;
 pub use self::auto_recharge::AutoRecharge;
-pub use self::bill::{RequestSettings, service_charge_payer};
+pub use self::bill::{ChargedParts, RequestSettings, service_charge_payer};
 pub use self::complete_checkout_session::CompleteCheckoutSession;
 pub use self::complete_payment::{CompletePayment, Paid};
 pub use self::create_checkout_customer::CreateCheckoutCustomer;
@@ -79,6 +80,7 @@ pub use self::open_request::{Billing, Caller, CustomerRef, MeterRef, OpenAgain, 
 pub use self::pay_checkout_session::PayCheckoutSession;
 pub use self::payee::Payee;
 pub use self::personal_data::{PersonalChange, PersonalData};
+pub use self::recomputed_bill::RecomputedBill;
 pub use self::refusal::{
     CheckoutRefusal, CustomerRefusal, MerchantRefusal, MeterRefusal, PaymentRefusal, PlanRefusal, Refusal,
     RequestRefusal, SecretKeyRefusal, SpendKeyRefusal, SubscriptionRefusal, WalletRefusal, WalletShortfall,

@@ -1,12 +1,16 @@
 //! The appender without a database: decides on a `StateCache` that loads its states from a store, evolves and stores.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 
+use farthing_core::accounts::{Account, Journal, Posting, TrialBalance};
 use farthing_core::command::wire::{AnyCommand, WireCommand, decode_answer, encode_answer};
-use farthing_core::command::{Command, DecideError, Refusal, Timed, decide};
-use farthing_core::event::Fact;
-use farthing_core::state::{EvolveError, Missing, State, StateCache, StateKey, shape};
+use farthing_core::command::{Command, DecideError, RecomputedBill, Refusal, Timed, decide};
+use farthing_core::entry::{Entry, Funds};
+use farthing_core::event::{Event, Fact, RequestEvent, RequestOpened};
+use farthing_core::ids::{RequestId, WalletId};
+use farthing_core::money::{Amount, Total};
+use farthing_core::state::{EvolveError, Missing, State, StateCache, StateKey, Wallet, WalletOwner, shape};
 
 /// A ledger in memory.
 #[derive(Debug, Default)]
@@ -17,6 +21,13 @@ pub(crate) struct Till {
     pub(crate) store: BTreeMap<(&'static str, String), (StateKey, String)>,
     /// The log.
     pub(crate) facts: Vec<Fact>,
+    /// The double-entry accounts of the log.
+    pub(crate) accounts: TrialBalance,
+    /// The sums of the entries of each wallet.
+    pub(crate) funds: BTreeMap<WalletId, Funds>,
+    journal: Journal,
+    /// The openings of calls that have not ended.
+    opened: BTreeMap<RequestId, RequestOpened>,
     refusals: usize,
     sent: usize,
 }
@@ -72,9 +83,84 @@ impl Till {
             };
         }
         self.states.confirm_stored();
+        self.post(&decision.facts);
         let appended = decision.facts.len();
         self.facts.extend(decision.facts);
         Ok((decision.outcome, appended))
+    }
+
+    /// Posts the facts of one append, whose states are stored.
+    fn post(&mut self, facts: &[Fact]) {
+        let mut changed = BTreeSet::new();
+        for fact in facts {
+            self.check_bill(&fact.event);
+            let entry = self.journal.enter(&fact.event).unwrap();
+            let sum = Amount::sum(entry.iter().map(|posting| posting.amount)).unwrap();
+            assert!(sum.is_zero(), "the postings of {fact:?} add up to {sum}: {entry:?}");
+            self.accounts.post(&entry).unwrap();
+            if let Some(entry) = Entry::of(&fact.event).unwrap() {
+                let funds = self.funds.entry(entry.wallet_id).or_default();
+                *funds = funds.plus(entry.change).unwrap();
+                if let Some(stated) = entry.stated_balance {
+                    assert_eq!(funds.balance, stated, "the balance after {fact:?}");
+                }
+                changed.insert(entry.wallet_id);
+            }
+        }
+        for id in changed {
+            let (key, json) = &self.store[&StateKey::Wallet(id).stored()];
+            assert_eq!(self.funds[&id], funds_of(&wallet(key, json)), "{id} after {facts:?}");
+        }
+        for account in [Account::PaymentsClearing, Account::CallsClearing] {
+            assert_eq!(self.accounts.of(account), Total::default(), "{account:?} after {facts:?}");
+        }
+    }
+
+    /// Checks that the bill of a call follows from its events.
+    fn check_bill(&mut self, event: &Event) {
+        match event {
+            Event::Request(RequestEvent::Opened(opened)) => {
+                self.opened.insert(opened.request_id, RequestOpened::clone(opened));
+            }
+            Event::Request(RequestEvent::Metered(metered)) => {
+                let opened = self.opened.remove(&metered.request_id).expect("opened before");
+                let recorded = RecomputedBill::recorded(metered).unwrap();
+                assert_eq!(RecomputedBill::of(&opened, metered).unwrap(), recorded, "{opened:?} {metered:?}");
+            }
+            Event::Request(RequestEvent::Failed(failed)) => {
+                self.opened.remove(&failed.request_id).expect("opened before");
+            }
+            _ => {}
+        }
+    }
+
+    /// Checks that the accounts of what is owed are the sums of the stored wallets, and the entries of each wallet its
+    /// money.
+    pub(crate) fn check_accounts(&self) {
+        let mut owed = TrialBalance::default();
+        let mut owe = |account, amount| {
+            let amount = Amount::ZERO.minus(amount).unwrap();
+            owed.post(&[Posting { account, amount }]).unwrap();
+        };
+        for (key, json) in self.store.values() {
+            let StateKey::Wallet(id) = key else { continue };
+            let wallet = wallet(key, json);
+            let funds = funds_of(&wallet);
+            assert_eq!(self.funds.get(id).copied().unwrap_or_default(), funds, "the entries of {id}");
+            owe(Account::PlanCredit, funds.plan_credit);
+            owe(Account::BundleCredit, funds.bundle_credit);
+            let account = match wallet.owner {
+                WalletOwner::Customer(_) => Account::CustomerBalances,
+                WalletOwner::Merchant => Account::MerchantWallets,
+            };
+            owe(account, funds.balance);
+        }
+        for account in
+            [Account::CustomerBalances, Account::MerchantWallets, Account::PlanCredit, Account::BundleCredit]
+        {
+            assert_eq!(self.accounts.of(account), owed.of(account), "{account:?}");
+        }
+        assert_eq!(self.accounts.sum().unwrap(), Total::default());
     }
 
     /// Checks that `command` is decided alike after it was sent to another gateway, and that the answer comes back as
@@ -130,5 +216,20 @@ impl Till {
     pub(crate) fn stored(&self, kind: &str) -> Vec<State> {
         let rows = self.store.iter().filter(|((there, _), _)| *there == kind);
         rows.map(|(_, (key, json))| State::from_json(key, shape(), json).unwrap()).collect()
+    }
+}
+
+/// A stored wallet.
+fn wallet(key: &StateKey, json: &str) -> Wallet {
+    let Ok(State::Wallet(wallet)) = State::from_json(key, shape(), json) else { panic!("{json}") };
+    *wallet
+}
+
+/// The money in a wallet.
+fn funds_of(wallet: &Wallet) -> Funds {
+    Funds {
+        balance: wallet.balance,
+        plan_credit: wallet.plan_credit(),
+        bundle_credit: wallet.bundle_credit().unwrap(),
     }
 }

@@ -1,32 +1,31 @@
 //! The audit: reads every partition of the log once, verifies its hash chain and that its positions have no gap, folds
 //! every state from the events and compares it with the stored one, and verifies the sums of money.
 
+pub mod explain;
+mod findings;
+mod partition_reader;
+pub mod statement;
 mod stored_states;
+pub mod trial_balance;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 use serde::Serialize;
 use tokio_postgres::{GenericClient, IsolationLevel, Transaction};
 
+pub use self::findings::{Findings, Place};
+use self::partition_reader::{Line, PartitionReader, Visitor};
 use self::stored_states::StoredStates;
-use super::chain::{self, GENESIS, Hash, Link};
 use super::connect::{self, Role, redacted};
 use super::partitions;
 use super::reader;
 use super::record::Record;
-use super::record_batch::RecordBatch;
 use farthing_core::event::{Event, Fact, Movement, WalletEvent};
 use farthing_core::hold_scope::CreditScope;
-use farthing_core::ids::WalletId;
+use farthing_core::ids::{RequestId, WalletId};
 use farthing_core::money::{self, Amount, Total};
 use farthing_core::partition::{Partition, Partitions};
 use farthing_core::state::{State, StateKey, Wallet, WalletOwner, apply, effects, generation};
-
-/// A page of the record batches whose first position is above $2, in the order of their positions.
-const BATCHES: &str = "\
-SELECT partition, first_position, count, recorded_at, writer, events, hashes FROM ledger.batches
-WHERE partition = $1 AND first_position > $2 ORDER BY first_position LIMIT $3";
 
 const HEAD: &str = "SELECT position, hash FROM ledger.heads WHERE partition = $1";
 
@@ -41,12 +40,6 @@ const TAIL: &str = "\
 SELECT partition, first_position, count, recorded_at, writer, events, hashes FROM ledger.batches
 WHERE partition = $1 AND first_position + count > $2::bigint + 1 AND first_position > $2 - 1024 ORDER BY first_position";
 
-/// Record batches that are read at once: at most 512 events each.
-const PAGE: i64 = 64;
-
-/// The number of findings whose text is in a report. Further findings are only counted.
-const MAX_FINDINGS: usize = 100;
-
 /// An error that stops the audit.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -59,6 +52,34 @@ pub enum Error {
     /// The database has no usable number of partitions.
     #[error("the log has no partitions: run `farthing migrate`")]
     NoPartitions,
+    /// The named partition does not exist.
+    #[error("the log has no partition {partition}")]
+    NoSuchPartition {
+        /// The partition.
+        partition: Partition,
+    },
+    /// The named position is behind the head.
+    #[error("partition {partition} has no position {position} yet: its last event is at {last}")]
+    NoSuchPosition {
+        /// The partition.
+        partition: Partition,
+        /// The position.
+        position: i64,
+        /// The position of the newest event.
+        last: i64,
+    },
+    /// No event names the wallet.
+    #[error("no event of the log names the wallet {0}")]
+    UnknownWallet(WalletId),
+    /// No event names the request.
+    #[error("no event of the log names the request {0}")]
+    UnknownRequest(RequestId),
+    /// A sum is out of range.
+    #[error("a sum {0}")]
+    Money(#[from] money::Error),
+    /// The result cannot be written.
+    #[error("the result cannot be written: {0}")]
+    Output(#[from] std::io::Error),
 }
 
 /// The result of an audit.
@@ -87,14 +108,13 @@ pub struct Report {
     /// The wallets whose credit expired.
     #[serde(skip)]
     expired_wallets: BTreeSet<WalletId>,
-    /// The text of each finding, at most 100.
-    pub findings: Vec<String>,
-    /// The number of findings.
-    pub findings_count: usize,
+    /// What is wrong.
+    #[serde(flatten)]
+    pub findings: Findings,
 }
 
 /// The head of a partition.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Head {
     /// The partition.
     pub partition: Partition,
@@ -106,10 +126,7 @@ pub struct Head {
 
 impl Report {
     fn find(&mut self, finding: impl FnOnce() -> String) {
-        self.findings_count += 1;
-        if self.findings.len() < MAX_FINDINGS {
-            self.findings.push(finding());
-        }
+        self.findings.find(finding);
     }
 
     fn count(&mut self, movement: Option<(WalletId, Movement)>) -> Result<(), money::Error> {
@@ -143,18 +160,8 @@ type Folded = BTreeMap<Partition, BTreeMap<StateKey, State>>;
 /// The part of the log that was read: what follows is verified against it.
 struct Progress {
     partitions: Partitions,
-    chains: Vec<Chain>,
+    chains: Vec<PartitionReader>,
     states: Folded,
-}
-
-/// The part of a partition that was read.
-struct Chain {
-    partition: Partition,
-    /// The first position of the last batch.
-    batch: i64,
-    /// The position of the last event.
-    position: i64,
-    hash: Hash,
 }
 
 /// Audits the log of `database_url`. Gateways may write meanwhile: no snapshot is held but for the newest batches and the
@@ -183,21 +190,11 @@ async fn read(
 ) -> Result<Folded, Error> {
     progress.read_on(snapshot, report).await?;
     for chain in &progress.chains {
-        let (partition, last) = (chain.partition, chain.position);
-        let row = snapshot.query_one(HEAD, &[&partition.number()]).await?;
+        let row = snapshot.query_one(HEAD, &[&chain.partition.number()]).await?;
         let (position, hash): (i64, &[u8]) = (row.get("position"), row.get("hash"));
-        report.heads.push(Head { partition, position, hash: farthing_core::secret::hex(hash) });
-        if position != last {
-            report.find(|| {
-                format!("partition {partition}: the head is at position {position}, the last event at {last}")
-            });
-        } else if hash != chain.hash {
-            report.find(|| {
-                format!(
-                    "partition {partition}: the head's hash is not that of the last event, at position {last}"
-                )
-            });
-        }
+        let hex = farthing_core::secret::hex(hash);
+        report.heads.push(Head { partition: chain.partition, position, hash: hex });
+        chain.compare((position, hash), &mut report.findings);
     }
     Ok(progress.states)
 }
@@ -206,103 +203,40 @@ impl Progress {
     /// Nothing was read yet.
     async fn start(client: &impl GenericClient) -> Result<Self, Error> {
         let partitions = partitions::load(client).await?.ok_or(Error::NoPartitions)?;
-        let start = |partition| Chain { partition, batch: 0, position: 0, hash: GENESIS };
-        Ok(Self { partitions, chains: partitions.all().map(start).collect(), states: BTreeMap::new() })
+        Ok(Self {
+            partitions,
+            chains: partitions.all().map(PartitionReader::new).collect(),
+            states: BTreeMap::new(),
+        })
     }
 
     /// Reads and verifies each partition to its end.
     async fn read_on(&mut self, client: &impl GenericClient, report: &mut Report) -> Result<(), Error> {
         for chain in &mut self.chains {
-            let (partitions, states) = (self.partitions, self.states.entry(chain.partition).or_default());
-            let mut fold = |report: &mut Report, place: Place, line: &str| {
-                fold(report, states, partitions, place, line);
-            };
-            while chain.read_page(client, report, &mut fold).await? {}
+            let states = self.states.entry(chain.partition).or_default();
+            let mut folding = Folding { report: &mut *report, states, partitions: self.partitions };
+            while chain.read_page(client, i64::MAX, &mut folding).await? {}
         }
         Ok(())
     }
 }
 
-impl Chain {
-    /// Reads and verifies the next batches; `false` if there are none. Gives each event to `fold`.
-    async fn read_page(
-        &mut self,
-        client: &impl GenericClient,
-        report: &mut Report,
-        fold: &mut impl FnMut(&mut Report, Place, &str),
-    ) -> Result<bool, Error> {
-        let rows = client.query(BATCHES, &[&self.partition.number(), &self.batch, &PAGE]).await?;
-        for row in &rows {
-            self.batch = row.get("first_position");
-            match reader::batch(row) {
-                Ok(batch) => self.verify(report, &batch, fold),
-                Err(reader::Error::Damaged { first_position, damaged, .. }) => {
-                    let place = Place { partition: self.partition, position: first_position };
-                    report.find(|| format!("{place}: the record batch is damaged: {damaged}"));
-                    let count: i32 = row.get("count");
-                    self.position = first_position + i64::from(count.max(1)) - 1;
-                    let hashes: &[u8] = row.get("hashes");
-                    if let Some(last) = hashes.last_chunk() {
-                        self.hash = *last;
-                    }
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(!rows.is_empty())
-    }
-
-    /// Verifies a batch, and gives its events to `fold`.
-    fn verify(
-        &mut self,
-        report: &mut Report,
-        batch: &RecordBatch,
-        fold: &mut impl FnMut(&mut Report, Place, &str),
-    ) {
-        let partition = self.partition;
-        let at = |position| Place { partition, position };
-        let (expected, found) = (self.position + 1, batch.first_position());
-        match found - expected {
-            0 => {}
-            ..0 => {
-                report.find(|| format!("{}: a record batch begins before the one before it ends", at(found)));
-            }
-            1 => report.find(|| format!("{}: the event is missing", at(expected))),
-            _ => report.find(|| {
-                format!(
-                    "partition {partition}, positions {expected} to {}: the events are missing",
-                    found - 1
-                )
-            }),
-        }
-        for (index, position) in (0..batch.len()).zip(found..) {
-            report.events += 1;
-            let record = batch.line(index);
-            let link = Link { position, recorded_at: batch.recorded_at(), writer: batch.writer(), record };
-            self.hash = chain::hash(&self.hash, &link);
-            if batch.hash(index) != self.hash {
-                report.find(|| {
-                    let place = at(position);
-                    format!("{place}: the hash does not follow from the event and the previous hash")
-                });
-                self.hash = batch.hash(index).try_into().unwrap_or(self.hash);
-            }
-            fold(report, at(position), record);
-        }
-        self.position = batch.last_position();
-    }
+/// Folds the states of a partition.
+struct Folding<'a> {
+    report: &'a mut Report,
+    states: &'a mut BTreeMap<StateKey, State>,
+    partitions: Partitions,
 }
 
-/// The place of an event, as findings name it.
-#[derive(Debug, Clone, Copy)]
-struct Place {
-    partition: Partition,
-    position: i64,
-}
+impl Visitor for Folding<'_> {
+    fn findings(&mut self) -> &mut Findings {
+        &mut self.report.findings
+    }
 
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "partition {}, position {}", self.partition, self.position)
+    fn visit(&mut self, line: &Line<'_>) -> Result<(), Error> {
+        self.report.events += 1;
+        fold(self.report, self.states, self.partitions, line.place, line.text);
+        Ok(())
     }
 }
 
@@ -323,7 +257,7 @@ async fn conclude(snapshot: &Transaction<'_>, report: &mut Report, folded: &Fold
     }
     stored.compare(report, folded);
     sum_up(report, folded);
-    report.ok = report.findings_count == 0;
+    report.ok = report.findings.is_empty();
     Ok(())
 }
 

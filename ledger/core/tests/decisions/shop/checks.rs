@@ -10,6 +10,7 @@ use super::Shop;
 impl Shop {
     /// Checks that the stored states agree with the books.
     pub(crate) fn check(&mut self) {
+        self.till.check_accounts();
         let mut open = BTreeSet::new();
         for (key, json) in self.till.store.values() {
             match (key, State::from_json(key, shape(), json).unwrap()) {

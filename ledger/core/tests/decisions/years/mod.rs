@@ -249,6 +249,7 @@ impl Years {
 
     /// Checks that the stored wallets agree with the books.
     pub(crate) fn check(&self) {
+        self.till.check_accounts();
         for (_, (key, json)) in self.till.store.iter().filter(|((kind, _), _)| *kind == "wallet") {
             let (farthing_core::state::StateKey::Wallet(id), State::Wallet(wallet)) =
                 (key, State::from_json(key, shape(), json).unwrap())

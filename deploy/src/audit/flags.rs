@@ -1,0 +1,96 @@
+//! Flags of `farthing audit`: formats, instants and positions.
+
+use chrono::{DateTime, NaiveDate, NaiveTime, Utc};
+use farthing_core::partition::Partition;
+use farthing_log::audit::Place;
+use farthing_log::audit::trial_balance::Moment;
+
+/// Flags that choose the format.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(super) struct FormatFlags {
+    /// Print comma-separated values instead of text.
+    #[arg(long, conflicts_with = "json")]
+    csv: bool,
+    /// Print one JSON object instead of text.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The format of a result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Format {
+    /// For people.
+    Text,
+    /// Comma-separated values with a header (RFC 4180).
+    Csv,
+    /// One JSON object.
+    Json,
+}
+
+impl FormatFlags {
+    /// The chosen format.
+    pub(super) const fn format(self) -> Format {
+        match (self.csv, self.json) {
+            (true, _) => Format::Csv,
+            (false, true) => Format::Json,
+            (false, false) => Format::Text,
+        }
+    }
+}
+
+/// An instant: RFC 3339, or a date, which is its midnight in UTC.
+pub(super) fn instant(text: &str) -> Result<DateTime<Utc>, String> {
+    if let Ok(date) = text.parse::<NaiveDate>() {
+        return Ok(date.and_time(NaiveTime::MIN).and_utc());
+    }
+    let instant = DateTime::parse_from_rfc3339(text).map(|instant| instant.to_utc());
+    instant.map_err(|_| "must be a date, or a time such as 2026-11-01T00:00:00Z".to_owned())
+}
+
+/// A moment: an instant, or the position of an event as PARTITION:POSITION.
+pub(super) fn moment(text: &str) -> Result<Moment, String> {
+    let place = text.split_once(':').and_then(|(partition, position)| {
+        Some((digits(partition)?.parse().ok()?, digits(position)?.parse().ok()?))
+    });
+    match place {
+        Some((partition, position @ 1..)) => {
+            Ok(Moment::Position(Place { partition: Partition::new(partition), position }))
+        }
+        Some(_) => Err("positions begin with 1".to_owned()),
+        None if digits(text).is_some() => Err(format!("a position names its partition, such as 0:{text}")),
+        None => instant(text).map(Moment::Time),
+    }
+}
+
+/// The text, if it is digits.
+fn digits(text: &str) -> Option<&str> {
+    (!text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())).then_some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_instant_is_a_date_or_a_time() {
+        let midnight = DateTime::parse_from_rfc3339("2026-11-01T00:00:00Z").unwrap().to_utc();
+        assert_eq!(instant("2026-11-01"), Ok(midnight));
+        assert_eq!(instant("2026-11-01T01:00:00+01:00"), Ok(midnight));
+        for text in ["", "now", "2026-11", "2026-11-31", "2026-11-01T00:00:00", "1"] {
+            assert!(instant(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_position_names_its_partition() {
+        let place = |partition, position| {
+            Ok(Moment::Position(Place { partition: Partition::new(partition), position }))
+        };
+        assert_eq!(moment("3:1500"), place(3, 1500));
+        assert_eq!(moment("0:1"), place(0, 1));
+        for text in ["1500", "3:", ":1", "3:0", "-1:1", "3:1:1", "99999:1", "3:99999999999999999999"] {
+            assert!(moment(text).is_err(), "{text}");
+        }
+        assert!(matches!(moment("2026-11-01T00:00:00Z"), Ok(Moment::Time(_))));
+    }
+}

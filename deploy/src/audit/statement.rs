@@ -1,0 +1,220 @@
+//! `farthing audit statement`: the entries of a wallet over a period, between its opening and its closing funds. Exit code 1
+//! if the log has errors.
+
+use std::io::{self, BufWriter, StdoutLock, Write};
+
+use anyhow::{Context as _, Result};
+use chrono::{DateTime, Utc};
+use farthing_core::entry::{Cause, Funds};
+use farthing_core::ids::WalletId;
+use farthing_core::statement::Period;
+use farthing_log::audit::statement::{self, Closing, Output, StatementLine};
+
+use super::fail_on;
+use super::flags::{self, Format, FormatFlags};
+use crate::database::Database;
+use crate::output::timestamp;
+
+/// Flags of `audit statement`.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    database: Database,
+    /// The wallet.
+    #[arg(long, value_name = "ID")]
+    wallet: WalletId,
+    /// The first instant of the period: a date, or a time such as 2026-11-01T00:00:00Z [default: the beginning].
+    #[arg(long, value_name = "TIME", value_parser = flags::instant)]
+    from: Option<DateTime<Utc>>,
+    /// The end of the period, which is not part of it [default: now].
+    #[arg(long, value_name = "TIME", value_parser = flags::instant)]
+    to: Option<DateTime<Utc>>,
+    #[command(flatten)]
+    format: FormatFlags,
+}
+
+/// Runs the command.
+pub(super) async fn run(args: &Args) -> Result<()> {
+    let url = args.database.reachable_url().await?;
+    let period = Period { from: args.from, to: args.to };
+    let out = BufWriter::new(io::stdout().lock());
+    let closing = match args.format.format() {
+        Format::Text => write(&url, args.wallet, period, Text(out)).await,
+        Format::Csv => write(&url, args.wallet, period, Csv(csv::Writer::from_writer(out))).await,
+        Format::Json => {
+            let wallet_id = args.wallet;
+            write(&url, wallet_id, period, Json { out, wallet_id, period, has_lines: false }).await
+        }
+    }?;
+    fail_on(&closing.findings)
+}
+
+type Stdout = BufWriter<StdoutLock<'static>>;
+
+/// Ends a statement.
+trait Document: Output {
+    fn close(self, closing: &Closing) -> io::Result<()>;
+}
+
+async fn write(url: &str, wallet: WalletId, period: Period, mut document: impl Document) -> Result<Closing> {
+    let closing = statement::statement(url, wallet, period, &mut document).await;
+    let closing = closing.context("cannot make the statement")?;
+    document.close(&closing).context("cannot write to stdout")?;
+    Ok(closing)
+}
+
+/// What a cause says beyond its kind and its reference.
+fn note(cause: &Cause) -> String {
+    match cause {
+        Cause::Credit { reason, .. } => reason.clone(),
+        Cause::Debit { .. } => String::new(),
+        Cause::Grant { plan_id, payment_id: Some(payment_id), .. } => {
+            format!("{plan_id}, paid by {payment_id}")
+        }
+        Cause::Grant { plan_id, payment_id: None, .. } => format!("{plan_id}, free"),
+        Cause::BundleGrant { credit_bundle_id, .. } => credit_bundle_id.to_string(),
+        Cause::Expiry { ended_at, .. } => format!("cycle ended {}", timestamp(*ended_at)),
+        Cause::Cancellation { reason, .. } => serde_json::to_value(reason)
+            .ok()
+            .and_then(|name| name.as_str().map(ToOwned::to_owned))
+            .unwrap_or_default(),
+    }
+}
+
+/// Text in columns.
+struct Text(Stdout);
+
+impl Text {
+    fn row(&mut self, texts: [&str; 3], amounts: [&str; 4], note: &str) -> io::Result<()> {
+        let ([at, kind, reference], [change, balance, plan, bundles]) = (texts, amounts);
+        let row = format!(
+            "{at:<24}  {kind:<12}  {reference:<30}  {change:>18}  {balance:>18}  {plan:>18}  {bundles:>18}  {note}"
+        );
+        writeln!(self.0, "{}", row.trim_end())
+    }
+
+    fn funds(&mut self, texts: [&str; 3], change: &str, funds: Funds, note: &str) -> io::Result<()> {
+        let [balance, plan, bundles] = amounts(funds);
+        self.row(texts, [change, &balance, &plan, &bundles], note)
+    }
+}
+
+impl Output for Text {
+    fn open(&mut self, opening: Funds) -> io::Result<()> {
+        self.row(
+            ["time", "kind", "reference"],
+            ["change", "balance", "plan credit", "bundle credit"],
+            "note",
+        )?;
+        self.funds(["", "opening", ""], "", opening, "")
+    }
+
+    fn line(&mut self, line: &StatementLine) -> io::Result<()> {
+        let StatementLine { occurred_at, entry, after, .. } = line;
+        let change = entry.change.total().map_err(io::Error::other)?.to_string();
+        let texts = [timestamp(*occurred_at), entry.cause.reference()];
+        self.funds([&texts[0], entry.cause.kind(), &texts[1]], &change, *after, &note(&entry.cause))
+    }
+}
+
+impl Document for Text {
+    fn close(mut self, closing: &Closing) -> io::Result<()> {
+        self.funds(["", "closing", ""], "", closing.closing, "")?;
+        self.0.flush()
+    }
+}
+
+/// Comma-separated values: opening and closing are rows, too.
+struct Csv(csv::Writer<Stdout>);
+
+const HEADER: [&str; 12] = [
+    "kind",
+    "occurred_at",
+    "partition",
+    "position",
+    "reference",
+    "note",
+    "balance_change",
+    "plan_credit_change",
+    "bundle_credit_change",
+    "balance",
+    "plan_credit",
+    "bundle_credit",
+];
+
+impl Csv {
+    /// A row without an entry.
+    fn funds(&mut self, kind: &str, funds: Funds) -> io::Result<()> {
+        let amounts = amounts(funds);
+        let empty = [""; 8];
+        let row = [kind].into_iter().chain(empty).chain(amounts.iter().map(String::as_str));
+        Ok(self.0.write_record(row)?)
+    }
+}
+
+impl Output for Csv {
+    fn open(&mut self, opening: Funds) -> io::Result<()> {
+        self.0.write_record(HEADER)?;
+        self.funds("opening", opening)
+    }
+
+    fn line(&mut self, line: &StatementLine) -> io::Result<()> {
+        let StatementLine { place, occurred_at, entry, after } = line;
+        let about = [
+            entry.cause.kind().to_owned(),
+            timestamp(*occurred_at),
+            place.partition.to_string(),
+            place.position.to_string(),
+            entry.cause.reference(),
+            note(&entry.cause),
+        ];
+        Ok(self.0.write_record(about.into_iter().chain(amounts(entry.change)).chain(amounts(*after)))?)
+    }
+}
+
+impl Document for Csv {
+    fn close(mut self, closing: &Closing) -> io::Result<()> {
+        self.funds("closing", closing.closing)?;
+        self.0.flush()
+    }
+}
+
+fn amounts(funds: Funds) -> [String; 3] {
+    [funds.balance, funds.plan_credit, funds.bundle_credit].map(|amount| amount.to_string())
+}
+
+/// One JSON object, written as its entries are read.
+struct Json {
+    out: Stdout,
+    wallet_id: WalletId,
+    period: Period,
+    has_lines: bool,
+}
+
+impl Output for Json {
+    fn open(&mut self, opening: Funds) -> io::Result<()> {
+        let Period { from, to } = self.period;
+        let (wallet, from, to) = (json(&self.wallet_id)?, json(&from)?, json(&to)?);
+        let opening = json(&opening)?;
+        write!(self.out, r#"{{"wallet_id":{wallet},"from":{from},"to":{to},"opening":{opening},"entries":["#)
+    }
+
+    fn line(&mut self, line: &StatementLine) -> io::Result<()> {
+        let comma = if self.has_lines { "," } else { "" };
+        self.has_lines = true;
+        write!(self.out, "{comma}{}", json(line)?)
+    }
+}
+
+impl Document for Json {
+    fn close(mut self, closing: &Closing) -> io::Result<()> {
+        let closing = json(closing)?;
+        let members = closing.strip_prefix('{').unwrap_or(&closing);
+        writeln!(self.out, "],{members}")?;
+        self.out.flush()
+    }
+}
+
+fn json(value: &impl serde::Serialize) -> io::Result<String> {
+    serde_json::to_string(value).map_err(io::Error::other)
+}

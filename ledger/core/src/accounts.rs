@@ -1,0 +1,305 @@
+//! Double-entry accounts, derived from the events alone. Each event that moves money is a journal entry: postings to
+//! accounts that add up to zero. The trial balance lists the accounts' balances; they add up to zero, too.
+//!
+//! Amounts are signed: a debit is positive, a credit negative. What the instance owes (balances, credit) has negative
+//! balances, and so has what it earned.
+
+use std::collections::{BTreeMap, HashMap};
+
+use serde::{Serialize, Serializer};
+
+use crate::command::ChargedParts;
+use crate::event::{
+    CycleEnded, Event, PaymentEvent, PaymentSucceeded, PaymentVoided, RequestEvent, RequestMetered, Source,
+    SubscriptionEvent, WalletCredited, WalletDebited, WalletEvent,
+};
+use crate::ids::{CustomerId, PaymentId, RequestId};
+use crate::money::{Amount, Error, Total};
+
+/// An account.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Account {
+    /// Owed to customers: the balances of their wallets.
+    CustomerBalances,
+    /// Owed to customers: the remaining credit of their plans.
+    PlanCredit,
+    /// Owed to customers: the remaining credit of their bundles.
+    BundleCredit,
+    /// Owed to merchants: the balances of their wallets, which overruns may take below zero.
+    MerchantWallets,
+    /// Taken by the payment processor for wallets, plans and bundles.
+    PaymentsReceived,
+    /// Given back by the payment processor.
+    Refunds,
+    /// Credits of wallets that no payment paid for: those of operators.
+    ManualCredits,
+    /// Paid for plans and bundles, less the credit that they granted. A debit balance is credit that nobody paid for.
+    PlanRevenue,
+    /// Credit that expired unused.
+    ExpiredCredit,
+    /// Charged for the provider's cost of calls.
+    ProviderCost,
+    /// Charged as fees of calls.
+    FeeRevenue,
+    /// Charged as service charges of calls.
+    ServiceCharge,
+    /// Payments that succeeded and whose purpose is not recorded yet. Zero after each append.
+    PaymentsClearing,
+    /// Calls that are metered and not debited yet. Zero after each append.
+    CallsClearing,
+}
+
+impl Account {
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::CustomerBalances => "customer_balances",
+            Self::PlanCredit => "plan_credit",
+            Self::BundleCredit => "bundle_credit",
+            Self::MerchantWallets => "merchant_wallets",
+            Self::PaymentsReceived => "payments_received",
+            Self::Refunds => "refunds",
+            Self::ManualCredits => "manual_credits",
+            Self::PlanRevenue => "plan_revenue",
+            Self::ExpiredCredit => "expired_credit",
+            Self::ProviderCost => "provider_cost",
+            Self::FeeRevenue => "fee_revenue",
+            Self::ServiceCharge => "service_charge",
+            Self::PaymentsClearing => "payments_clearing",
+            Self::CallsClearing => "calls_clearing",
+        }
+    }
+
+    /// Whether its balance is zero after each append.
+    pub const fn is_clearing(self) -> bool {
+        matches!(self, Self::PaymentsClearing | Self::CallsClearing)
+    }
+}
+
+impl Serialize for Account {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+/// A part of a journal entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Posting {
+    /// The account.
+    pub account: Account,
+    /// A debit if positive, a credit if negative.
+    pub amount: Amount,
+}
+
+/// The postings of an event; empty for one that moves no money.
+pub type JournalEntry = Vec<Posting>;
+
+/// Makes journal entries of the events of a partition, in their order.
+#[derive(Debug, Default)]
+pub struct Journal {
+    /// What is charged of each open call.
+    open: HashMap<RequestId, ChargedParts>,
+    /// The payment that has just succeeded. Its purpose follows in the same append.
+    paid: Option<(PaymentId, Amount)>,
+}
+
+impl Journal {
+    /// The journal entry of the next event.
+    pub fn enter(&mut self, event: &Event) -> Result<JournalEntry, Error> {
+        let postings = match event {
+            Event::Wallet(event) => self.wallet(event)?,
+            Event::Request(event) => self.request(event)?,
+            Event::Subscription(event) => self.subscription(event)?,
+            Event::Payment(event) => self.payment(event)?,
+            Event::Merchant(_)
+            | Event::SecretKey(_)
+            | Event::Customer(_)
+            | Event::Meter(_)
+            | Event::SpendKey(_)
+            | Event::Plan(_)
+            | Event::Checkout(_)
+            | Event::Webhook(_) => Vec::new(),
+        };
+        Ok(postings.into_iter().filter(|posting| !posting.amount.is_zero()).collect())
+    }
+
+    fn wallet(&mut self, event: &WalletEvent) -> Result<JournalEntry, Error> {
+        match event {
+            WalletEvent::Credited(event) => self.credited(event),
+            WalletEvent::Debited(event) => debited(event),
+            WalletEvent::AutopayChanged(_) => Ok(Vec::new()),
+        }
+    }
+
+    /// A credit that a payment paid for has the payment's number.
+    fn credited(&mut self, event: &WalletCredited) -> Result<JournalEntry, Error> {
+        let is_paid = self.paid.is_some_and(|(id, _)| id.ulid() == event.credit_id.ulid());
+        let from = if is_paid {
+            self.paid = None;
+            Account::PaymentsClearing
+        } else {
+            Account::ManualCredits
+        };
+        transfer(from, balance_of(event.customer_id), event.amount)
+    }
+
+    fn request(&mut self, event: &RequestEvent) -> Result<JournalEntry, Error> {
+        match event {
+            RequestEvent::Opened(event) => {
+                self.open.insert(event.request_id, ChargedParts::of(event));
+                Ok(Vec::new())
+            }
+            RequestEvent::Metered(event) => {
+                let parts = self.open.remove(&event.request_id).unwrap_or_default();
+                metered(event, parts)
+            }
+            RequestEvent::Failed(event) => {
+                self.open.remove(&event.request_id);
+                Ok(Vec::new())
+            }
+        }
+    }
+
+    fn payment(&mut self, event: &PaymentEvent) -> Result<JournalEntry, Error> {
+        match event {
+            PaymentEvent::Succeeded(PaymentSucceeded { payment_id, amount, .. }) => {
+                self.paid = Some((*payment_id, *amount));
+                transfer(Account::PaymentsReceived, Account::PaymentsClearing, *amount)
+            }
+            // The customer was deleted while it was charged.
+            PaymentEvent::Voided(PaymentVoided { amount, refund: Some(_), .. }) => {
+                transfer(Account::PaymentsReceived, Account::Refunds, *amount)
+            }
+            PaymentEvent::Voided(PaymentVoided { refund: None, .. })
+            | PaymentEvent::MethodAdded(_)
+            | PaymentEvent::Requested(_)
+            | PaymentEvent::Declined(_) => Ok(Vec::new()),
+        }
+    }
+
+    fn subscription(&mut self, event: &SubscriptionEvent) -> Result<JournalEntry, Error> {
+        match event {
+            SubscriptionEvent::Started(event) => {
+                self.sold(event.payment_id, Account::PlanCredit, event.granted)
+            }
+            SubscriptionEvent::Renewed(event) => {
+                self.sold(event.payment_id, Account::PlanCredit, event.granted)
+            }
+            SubscriptionEvent::Upgraded(event) => {
+                self.sold(event.payment_id, Account::PlanCredit, event.granted)
+            }
+            SubscriptionEvent::BundlePurchased(event) => {
+                self.sold(Some(event.payment_id), Account::BundleCredit, event.granted)
+            }
+            SubscriptionEvent::CycleEnded(event) => cycle_ended(event),
+            SubscriptionEvent::Cancelled(event) => {
+                transfer(Account::PlanCredit, Account::ExpiredCredit, event.expired)
+            }
+            SubscriptionEvent::Updated(_) | SubscriptionEvent::RenewalFailed(_) => Ok(Vec::new()),
+        }
+    }
+
+    /// A plan or bundle that grants credit, with its payment, if it has one.
+    fn sold(
+        &mut self,
+        payment: Option<PaymentId>,
+        credit: Account,
+        granted: Amount,
+    ) -> Result<JournalEntry, Error> {
+        let paid = match self.paid {
+            Some((id, amount)) if payment == Some(id) => {
+                self.paid = None;
+                amount
+            }
+            Some(_) | None => Amount::ZERO,
+        };
+        Ok(vec![
+            debit(Account::PaymentsClearing, paid),
+            self::credit(credit, granted)?,
+            debit(Account::PlanRevenue, granted.minus(paid)?),
+        ])
+    }
+}
+
+/// The balances of the accounts.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[serde(transparent)]
+pub struct TrialBalance(BTreeMap<Account, Total>);
+
+impl TrialBalance {
+    /// Adds a journal entry.
+    pub fn post(&mut self, entry: &[Posting]) -> Result<(), Error> {
+        for posting in entry {
+            let balance = self.0.entry(posting.account).or_default();
+            *balance = balance.plus(posting.amount)?;
+        }
+        Ok(())
+    }
+
+    /// The balance of an account.
+    pub fn of(&self, account: Account) -> Total {
+        self.0.get(&account).copied().unwrap_or_default()
+    }
+
+    /// All balances that were ever moved, in the order of the accounts.
+    pub fn balances(&self) -> impl Iterator<Item = (Account, Total)> + '_ {
+        self.0.iter().map(|(account, balance)| (*account, *balance))
+    }
+
+    /// The sum of all balances: zero, unless the books are wrong.
+    pub fn sum(&self) -> Result<Total, Error> {
+        self.0.values().try_fold(Total::default(), |sum, balance| sum.and(*balance))
+    }
+}
+
+/// The account of a wallet's balance.
+const fn balance_of(customer: Option<CustomerId>) -> Account {
+    match customer {
+        Some(_) => Account::CustomerBalances,
+        None => Account::MerchantWallets,
+    }
+}
+
+fn debited(event: &WalletDebited) -> Result<JournalEntry, Error> {
+    let drawn = event.sources.iter().map(|part| {
+        let account = match part.source {
+            Source::Balance => balance_of(event.customer_id),
+            Source::PlanCredit(_) => Account::PlanCredit,
+            Source::BundleCredit(_) => Account::BundleCredit,
+        };
+        Ok(debit(account, part.amount))
+    });
+    drawn.chain([credit(Account::CallsClearing, event.amount)]).collect()
+}
+
+fn metered(event: &RequestMetered, parts: ChargedParts) -> Result<JournalEntry, Error> {
+    let charged = |is_charged: bool, amount| if is_charged { amount } else { Amount::ZERO };
+    Ok(vec![
+        debit(Account::CallsClearing, event.total_request_cost),
+        credit(Account::ProviderCost, charged(parts.model_cost, event.model_cost.total))?,
+        credit(Account::FeeRevenue, charged(parts.fee, event.fee.amount))?,
+        credit(Account::ServiceCharge, charged(parts.service_charge, event.service_charge.amount))?,
+    ])
+}
+
+fn cycle_ended(event: &CycleEnded) -> Result<JournalEntry, Error> {
+    let bundles = Amount::sum(event.expired_bundles.iter().map(|bundle| bundle.amount))?;
+    Ok(vec![
+        debit(Account::PlanCredit, event.expired),
+        debit(Account::BundleCredit, bundles),
+        credit(Account::ExpiredCredit, event.expired.plus(bundles)?)?,
+    ])
+}
+
+const fn debit(account: Account, amount: Amount) -> Posting {
+    Posting { account, amount }
+}
+
+fn credit(account: Account, amount: Amount) -> Result<Posting, Error> {
+    Ok(Posting { account, amount: Amount::ZERO.minus(amount)? })
+}
+
+/// A debit of one account and the credit of another one.
+fn transfer(from: Account, to: Account, amount: Amount) -> Result<JournalEntry, Error> {
+    Ok(vec![debit(from, amount), credit(to, amount)?])
+}
