@@ -105,6 +105,11 @@ impl Total {
         self.0.checked_add(amount.0).map(Self).ok_or(Error::OutOfRange)
     }
 
+    /// The sum plus another sum; an error beyond 28 digits.
+    pub fn and(self, other: Self) -> Result<Self, Error> {
+        self.0.checked_add(other.0).map(Self).ok_or(Error::OutOfRange)
+    }
+
     /// The exact value.
     pub const fn decimal(self) -> Decimal {
         self.0
