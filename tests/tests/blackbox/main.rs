@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests unwrap, their helpers included")]
 
+mod audit_verify;
 mod bad_input;
 mod bedrock;
 mod billing;
