@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "tests unwrap, their helpers included")]
 
 mod audit;
+mod audit_verify;
 mod bad_input;
 mod bedrock;
 mod billing;
