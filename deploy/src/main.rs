@@ -74,15 +74,12 @@ enum Role {
     /// Verify and rebuild read models.
     #[command(subcommand)]
     Projections(projections::Command),
-    /// Verify the ledger, and publish its head.
+    /// Audit the ledger: verify it, publish its head, make trial balances and statements, explain requests.
     #[command(subcommand)]
     Audit(audit::Command),
     /// Verify the append-only log.
     #[command(subcommand)]
     Log(log::Command),
-    /// Read the log for an audit: trial balance, statements of wallets, requests explained. Verifies what it reads.
-    #[command(subcommand)]
-    Audit(audit::Command),
     /// List the partitions of the log: leader, epoch, position and lags.
     Partitions(partitions::Args),
     /// Show, compare and check list prices of models. Needs no database.
@@ -112,7 +109,6 @@ impl Role {
             | Self::Projections(_)
             | Self::Audit(_)
             | Self::Log(_)
-            | Self::Audit(_)
             | Self::Partitions(_)
             | Self::Prices(_)
             | Self::Doctor(_) => LogFormat::Text,
