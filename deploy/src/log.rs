@@ -4,6 +4,7 @@ use anyhow::{Context as _, Result, ensure};
 use clap::Subcommand;
 
 use crate::database::Database;
+use crate::machine::Machine;
 use crate::output::OutputFormat;
 
 /// Subcommands of `log`.
@@ -30,7 +31,8 @@ pub(crate) async fn run(command: &Command) -> Result<()> {
 }
 
 async fn verify(args: &Args) -> Result<()> {
-    let report = farthing_log::audit::verify(&args.database.reachable_url().await?).await;
+    let url = args.database.reachable_url().await?;
+    let report = farthing_log::verify::report(&url, Machine::find().cores).await;
     let report = report.context("cannot verify the log")?;
     args.format.print(&report)?;
     ensure!(report.ok, "the log has errors: see the report");

@@ -1,5 +1,6 @@
 //! `farthing`: one program for every role. Reads the command line, starts the runtime that the subcommand needs and
-//! maps the result to an exit code: 0 for success, 2 for bad usage, 1 for any other failure. `doctor` has codes of its own.
+//! maps the result to an exit code: 0 for success, 2 for bad usage, 1 for any other failure. `doctor` and `audit` have codes of
+//! their own.
 
 mod audit;
 mod database;
@@ -73,12 +74,12 @@ enum Role {
     /// Verify and rebuild read models.
     #[command(subcommand)]
     Projections(projections::Command),
+    /// Verify the ledger, publish its head, and read it: trial balance, statements of wallets, requests explained.
+    #[command(subcommand)]
+    Audit(audit::Command),
     /// Verify the append-only log.
     #[command(subcommand)]
     Log(log::Command),
-    /// Read the log for an audit: trial balance, statements of wallets, requests explained. Verifies what it reads.
-    #[command(subcommand)]
-    Audit(audit::Command),
     /// List the partitions of the log: leader, epoch, position and lags.
     Partitions(partitions::Args),
     /// Show, compare and check list prices of models. Needs no database.
@@ -106,8 +107,8 @@ impl Role {
             | Self::Key(_)
             | Self::Wallet(_)
             | Self::Projections(_)
-            | Self::Log(_)
             | Self::Audit(_)
+            | Self::Log(_)
             | Self::Partitions(_)
             | Self::Prices(_)
             | Self::Doctor(_) => LogFormat::Text,
@@ -167,8 +168,8 @@ fn run(role: Role) -> Result<ExitCode> {
         Role::Wallet(command) => one_thread("warn")?.block_on(wallet::run(command)),
         Role::Projections(command) => many_threads(LogFormat::Text)?.block_on(projections::run(&command)),
         Role::Partitions(args) => one_thread("warn")?.block_on(partitions::run(&args)),
-        Role::Log(command) => many_threads(LogFormat::Text)?.block_on(log::run(&command)),
-        Role::Audit(command) => one_thread("warn")?.block_on(audit::run(&command)),
+        Role::Audit(command) => return all_cores()?.block_on(audit::run(command)),
+        Role::Log(command) => all_cores()?.block_on(log::run(&command)),
         // One thread: the kernel signals the children when the thread that started them ends, not the process.
         #[cfg(feature = "dev")]
         Role::Dev(args) => one_thread_logging("info", args.log_format())?.block_on(dev::run(*args)),
@@ -189,6 +190,11 @@ fn one_thread_logging(log_level: &str, format: LogFormat) -> Result<Runtime> {
 
 fn many_threads(format: LogFormat) -> Result<Runtime> {
     runtime(format, Machine::find().threads())
+}
+
+/// A thread for each core, for a command that computes much.
+fn all_cores() -> Result<Runtime> {
+    runtime(LogFormat::Text, Machine::find().cores)
 }
 
 fn runtime(format: LogFormat, threads: usize) -> Result<Runtime> {

@@ -78,6 +78,16 @@ pub enum Error {
         /// The reason.
         reason: String,
     },
+    /// The log ends before a position that was shown: events were removed from its end.
+    #[error("partition {partition} of the log ends at position {position}, before {target}, which was shown")]
+    LogEnds {
+        /// The partition.
+        partition: Partition,
+        /// The position of its last event.
+        position: i64,
+        /// The position that was shown.
+        target: i64,
+    },
     /// A webhook in the outbox cannot be read.
     #[error("a webhook in the outbox cannot be read: {0}")]
     Webhook(String),
@@ -153,6 +163,7 @@ pub(crate) async fn project<P: Projection>(source: &Source, idle_spans: &IdleSpa
             | Error::Sessions(_)
             | Error::NoConnection(_)
             | Error::LockLost
+            | Error::LogEnds { .. }
             | Error::Webhook(_)
             | Error::Fenced
             | Error::NotMigrated(_)

@@ -22,6 +22,7 @@ pub mod query;
 mod rebuild;
 pub mod requests;
 mod row;
+mod row_audit;
 mod row_changes;
 mod run;
 #[cfg(test)]
@@ -39,6 +40,7 @@ pub use self::engine::Error;
 pub use self::prune::{prune, running};
 pub use self::rebuild::{RebuildReport, rebuild, verify};
 pub use self::row::Unreadable;
+pub use self::row_audit::audit;
 pub use self::run::{Config, FIXED_CONNECTIONS, run};
 pub use self::schemas::{Schemas, unbuilt};
 pub use farthing_schema::read_model::ReadModel;

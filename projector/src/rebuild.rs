@@ -19,10 +19,10 @@ use crate::writer::Statements;
 use crate::writers::Writers;
 
 /// The live generation is stopped for the comparison once the new one is fewer than this many events behind.
-const MAX_BEHIND: i64 = 2_000;
+pub(crate) const MAX_BEHIND: i64 = 2_000;
 
 /// The prefix of the lock's name of the one rebuild or verification of a read model.
-const LOCK_PREFIX: &str = "farthing.rebuild.";
+pub(crate) const LOCK_PREFIX: &str = "farthing.rebuild.";
 
 /// Keeps the live projection from writing. Readers continue; their reads are delayed only for a short time.
 const HOLD_LIVE: &str = "LOCK TABLE {schema}.checkpoint IN EXCLUSIVE MODE";
@@ -152,7 +152,7 @@ async fn build_compared<P: Projection>(
 }
 
 /// Folds the log into `new` up to the positions `target`, not beyond.
-async fn catch_up<P: Projection>(
+pub(crate) async fn catch_up<P: Projection>(
     reader: &Reader,
     new: &mut Generation,
     target: &Positions,
@@ -166,6 +166,9 @@ async fn catch_up<P: Projection>(
                 break;
             }
             let entries = reader.read(partition, after, missing).await?;
+            if entries.is_empty() {
+                return Err(Error::LogEnds { partition, position: after, target });
+            }
             // The last record batch may end after the target.
             let wanted = &entries[..missing.min(entries.len())];
             let (batches, stopped) = fold::<P>(std::iter::once(wanted), &mut seen);
@@ -178,12 +181,14 @@ async fn catch_up<P: Projection>(
     Ok(())
 }
 
-struct Live {
-    positions: Positions,
-    generation: i32,
+/// The checkpoint of a live generation.
+pub(crate) struct Live {
+    pub(crate) positions: Positions,
+    pub(crate) generation: i32,
 }
 
-async fn live_checkpoint(client: &Client, model: ReadModel, schema: &str) -> Result<Live, Error> {
+/// Reads the checkpoint of the live generation of `model` in `schema`.
+pub(crate) async fn live_checkpoint(client: &Client, model: ReadModel, schema: &str) -> Result<Live, Error> {
     let sql = Statements::new(schema).sql(checkpoint::SELECT);
     let rows = client.query(&sql, &[]).await?;
     let first = rows.first().ok_or(Error::NotMigrated(model.name()))?;

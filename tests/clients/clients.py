@@ -111,10 +111,10 @@ CLIENTS = [
     Client("openai (npm)", "node", "openai", "openai", OPENAI, "/v1"),
     Client("anthropic (Python)", "python", "anthropic_client", "anthropic", [*CHAT, "thinking", *REFUSALS]),
     Client("@anthropic-ai/sdk (npm)", "node", "anthropic", "anthropic", [*CHAT, "thinking", *REFUSALS]),
-    # It puts its path before the query of the base URL.
+    # It puts its path before the query of the base URL, so it reaches neither forward nor, by rewrite, embeddings.
     Client(
         "google-genai (Python)", "python", "google_client", "google",
-        [*CHAT, "audio", "thinking", "embeddings", *REFUSALS], cannot=("forward", *MODEL_ENDPOINTS),
+        [*CHAT, "audio", "thinking", *REFUSALS], cannot=("forward", *MODEL_ENDPOINTS),
     ),
     Client(
         "@google/genai (npm)", "node", "google", "google",
@@ -147,9 +147,8 @@ LITELLMS_GEMINI = "gemini-2.5-flash"
 MODELS = {(provider, f"mock-{provider}") for provider in ("openai", "anthropic", "google")} | {("google", LITELLMS_GEMINI)}
 
 # What is not converted: vectors and sound have no counterpart everywhere, and OpenAI's completions show no thoughts.
-# Rewrite takes no vectors at all. Only forward takes sound and images to be made.
+# Rewrite passes vectors in OpenAI's format alone. Only forward takes sound and images to be made.
 ONLY_UNCONVERTED = {"embeddings", "thinking", "audio"}
-NOT_REWRITTEN = {"embeddings"}
 
 
 def provider_of(client, route):
@@ -211,7 +210,7 @@ def scenarios_of(client, route):
         return []
     left_out = set() if route in UNCONVERTED else ONLY_UNCONVERTED
     left_out = left_out if route == "forward" else left_out | set(OWN_KEY)
-    left_out = left_out | NOT_REWRITTEN if route.startswith("rewrite") else left_out
+    left_out = left_out | {"embeddings"} if route == "rewrite" and client.format != "openai" else left_out
     # It sends no schema for a model that it does not know as Google's.
     left_out = left_out | {"structured"} if model_path(client) and route == "rewrite_converted" else left_out
     return [scenario for scenario in SCENARIOS if scenario in client.scenarios and scenario not in left_out]

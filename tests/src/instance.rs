@@ -409,8 +409,8 @@ impl Instance {
     /// Only one command at a time verifies or rebuilds a read model; a second one would be refused.
     pub async fn command(&self, arguments: &[&str]) -> std::process::Output {
         static READ_MODELS: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
-        let _turn =
-            if arguments.first() == Some(&"projections") { Some(READ_MODELS.lock().await) } else { None };
+        let takes_turns = arguments.first().is_some_and(|role| ["projections", "audit"].contains(role));
+        let _turn = if takes_turns { Some(READ_MODELS.lock().await) } else { None };
         let mut command = tokio::process::Command::new(program());
         command.args(arguments).args(["--json", "--database-url", &self.ready().database_url]);
         command.envs(self.release());

@@ -1,10 +1,17 @@
-//! `farthing audit`: what an auditor asks the log. Each command reads the log itself, verifies what it reads, and fails on
+//! `farthing audit`: what an auditor asks the ledger. Each command reads the log itself, verifies what it reads, and fails on
 //! any finding. Gateways may run meanwhile.
 
 mod explain;
 mod flags;
+mod head;
+mod operator_key;
+mod progress_line;
 mod statement;
 mod trial_balance;
+mod verdict_report;
+mod verify;
+
+use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
 use clap::Subcommand;
@@ -15,6 +22,10 @@ use crate::output::print_error;
 /// Subcommands of `audit`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Verify the log, the states and the read tables, and say of each check whether it holds.
+    Verify(Box<verify::Args>),
+    /// Publish the head of every partition, for `verify --head`.
+    Head(head::Args),
     /// List the double-entry accounts as of a moment. They add up to zero.
     TrialBalance(trial_balance::Args),
     /// List the entries of a wallet over a period, between its opening and its closing funds.
@@ -23,13 +34,23 @@ pub(crate) enum Command {
     Explain(explain::Args),
 }
 
-/// Runs the subcommand.
-pub(crate) async fn run(command: &Command) -> Result<()> {
-    match command {
-        Command::TrialBalance(args) => trial_balance::run(args).await,
-        Command::Statement(args) => statement::run(args).await,
-        Command::Explain(args) => explain::run(args).await,
-    }
+/// The exit code of `verify` and `head` if they could not run. The others fail with 1.
+const COULD_NOT_RUN: u8 = 2;
+
+/// Runs the subcommand. Of `verify` and `head`, the exit code is 0 if all is well, 1 if something is broken, 2 if the
+/// command could not run.
+pub(crate) async fn run(command: Command) -> Result<ExitCode> {
+    let verified = match command {
+        Command::Verify(args) => verify::run(*args).await,
+        Command::Head(args) => head::run(&args).await.map(|()| ExitCode::SUCCESS),
+        Command::TrialBalance(args) => return trial_balance::run(&args).await.map(|()| ExitCode::SUCCESS),
+        Command::Statement(args) => return statement::run(&args).await.map(|()| ExitCode::SUCCESS),
+        Command::Explain(args) => return explain::run(&args).await.map(|()| ExitCode::SUCCESS),
+    };
+    Ok(verified.unwrap_or_else(|error| {
+        print_error(&error);
+        ExitCode::from(COULD_NOT_RUN)
+    }))
 }
 
 /// Fails if there are findings, and prints them on stderr.

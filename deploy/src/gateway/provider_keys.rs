@@ -134,6 +134,7 @@ mod tests {
             ("other", "sk-secret"),
             ("a_file", spaced.as_str()),
             ("bedrock", "AKIAIOSFODNN7EXAMPLE:secret"),
+            ("openai", "AKIAIOSFODNN7EXAMPLE:secretJalrXUtnFEMI/K7MDENG"),
         ] {
             let error = read(&[], &[variable]).unwrap_err();
             assert!(!error.contains("secret"), "{error}");

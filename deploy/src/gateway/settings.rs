@@ -236,7 +236,8 @@ fn provider_host(text: &str) -> Result<ProviderHost, String> {
     if parsed.host().is_empty() || authority.contains('@') {
         return Err("HOST:PORT is malformed".to_owned());
     }
-    Ok(ProviderHost { name: name.to_owned(), host: parsed.host().to_ascii_lowercase(), port })
+    let named = ProviderHost::new(name.to_owned(), parsed.host().to_ascii_lowercase(), port);
+    named.map_err(|invalid| invalid.to_string())
 }
 
 fn name_server(text: &str) -> Result<SocketAddr, String> {
@@ -290,6 +291,9 @@ mod tests {
             "Open AI=h:1",
             "openai=h:1/x",
             "openai=h/x",
+            // Bedrock's and Azure's hosts have the names of these providers.
+            "openai=bedrock-runtime.eu-west-1.amazonaws.com",
+            "my-azure=Ours.openai.azure.com:443",
         ] {
             assert!(provider_host(text).is_err(), "{text}");
         }

@@ -33,7 +33,8 @@ pub use self::forward::{DecoderMemory, ResponseHeaders};
 pub use self::pages::{Pages, PagesUrl};
 pub use self::peers::HttpPeers;
 pub use self::providers::{
-    BUILT_IN, InvalidCredentials, InvalidKey, ProviderFacts, ProviderHost, ProviderKey, catalogue,
+    BUILT_IN, InvalidCredentials, InvalidHost, InvalidKey, ProviderFacts, ProviderHost, ProviderKey,
+    catalogue,
 };
 pub use self::serve::ServerLimits;
 pub use self::server::{

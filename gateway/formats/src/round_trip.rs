@@ -1,186 +1,29 @@
 //! Property tests: conversations and answers keep their meaning from format to format, whole or streamed.
 //! `PROPTEST_CASES` says how many cases are made.
+//!
+//! A request has what both formats of a conversion have (`of_formats`); golden conversations show that the rest is refused.
+//! Not compared, because two conversions may change them: reasoning of earlier turns and refusals, which not every
+//! provider takes back; effort, budget and display of thinking, which stand for each other in steps; the order of a text
+//! and a call, which chat does not have; tools without a schema, which get one; and whether a stream's client asked for
+//! usage. Golden conversations have each of them.
+
+mod conversations;
 
 use proptest::prelude::*;
 
+use self::conversations::{arguments, conversation, meaning, of_formats, text};
 use crate::answer::{About, Answer, Finish, Usage};
-use crate::conversation::{
-    Conversation, Delivery, Given, Image, ImageSource, Outcome, OutputFormat, Part, Role, Sampling,
-    Strictness, Tool, ToolCall, ToolChoice, ToolResult,
-};
+use crate::conversation::{Conversation, Delivery, Part, ToolCall};
 use crate::conversion::{AnswerOptions, Conversion, Format, RequestFacts};
 use crate::delta::{Delta, Events, StreamReader, StreamWriter};
 use crate::fields::Field;
-use crate::json::{Json, object};
+use crate::json::Json;
 use crate::server_sent_events::EventReader;
 use crate::{anthropic, google, openai_chat, openai_responses};
 
 const FORMATS: [Format; 4] = [Format::OpenaiChat, Format::OpenaiResponses, Format::Anthropic, Format::Google];
 
 const OPTIONS: AnswerOptions = AnswerOptions { include_usage: true, created: 7 };
-
-fn given<T>(value: T) -> Given<T> {
-    Given { field: String::new(), value }
-}
-
-/// Text of letters and of what is special in JSON, events and Unicode.
-fn text() -> impl Strategy<Value = String> {
-    let pieces = &[
-        "a",
-        "Hello",
-        " ",
-        "\n",
-        "\r\n",
-        "\"",
-        "\\",
-        "{}",
-        "data: [DONE]",
-        "\u{0}",
-        "é",
-        "\u{1F600}",
-        "\u{2028}",
-    ];
-    prop::collection::vec(prop::sample::select(&pieces[..]), 1..5).prop_map(|pieces| pieces.concat())
-}
-
-fn arguments() -> impl Strategy<Value = String> {
-    let value = prop_oneof![
-        text().prop_map(Json::from),
-        any::<u64>().prop_map(Json::from),
-        any::<bool>().prop_map(Json::from),
-        Just(Json::Null),
-        text().prop_map(|text| object! { "z": text, "a": vec![Json::Null] }),
-    ];
-    prop::collection::vec(value, 0..3).prop_map(|values| {
-        let names = ["z", "b", "a"];
-        Json::Object(names.iter().map(|name| (*name).to_owned()).zip(values).collect()).to_text()
-    })
-}
-
-fn image() -> impl Strategy<Value = Part> {
-    prop_oneof![
-        Just(ImageSource::Url("https://example.com/a.png".to_owned())),
-        Just(ImageSource::Base64 { media_type: "image/png".to_owned(), data: "iVBORw0KGgo=".to_owned() }),
-    ]
-    .prop_map(|source| Part::Image(Image { source, detail: None }))
-}
-
-/// A question, and the calls, results and words that answer it.
-type Exchange = (Vec<Part>, Vec<String>, Vec<(String, String, bool)>);
-
-fn exchange() -> impl Strategy<Value = Exchange> {
-    let question = prop::collection::vec(prop_oneof![3 => text().prop_map(Part::Text), 1 => image()], 1..3);
-    let calls = prop::collection::vec((arguments(), text(), any::<bool>()), 0..3);
-    (question, prop::collection::vec(text(), 1..3), calls)
-}
-
-fn tool_choice() -> impl Strategy<Value = Option<ToolChoice>> {
-    prop_oneof![
-        Just(None),
-        Just(Some(ToolChoice::Auto)),
-        Just(Some(ToolChoice::None)),
-        Just(Some(ToolChoice::Required)),
-        Just(Some(ToolChoice::Named("weather".to_owned()))),
-    ]
-}
-
-/// A conversation of what all formats have.
-fn conversation() -> impl Strategy<Value = Conversation> {
-    let settings = (tool_choice(), any::<bool>(), any::<bool>(), any::<bool>(), 1_u64..100_000, 0.0..=1.0);
-    let exchanges = prop::collection::vec(exchange(), 0..4);
-    (prop::option::of(text()), exchanges, text(), settings).prop_map(
-        |(system, exchanges, last, (choice, is_stream, has_schema, has_tools, limit, temperature))| {
-            let mut conversation = Conversation {
-                model: "model-1".to_owned(),
-                delivery: Delivery::streamed(is_stream),
-                max_output_tokens: Some(limit),
-                sampling: Sampling {
-                    temperature: serde_json::Number::from_f64(temperature).map(given),
-                    ..Sampling::default()
-                },
-                ..Conversation::default()
-            };
-            let schema = object! { "type": "object", "properties": object! { "z": object! { "type": "string" }, "a": object! {} } };
-            if has_tools {
-                conversation.tools.push(Tool {
-                    field: String::new(),
-                    name: "weather".to_owned(),
-                    description: Some("The weather".to_owned()),
-                    parameters: Some(schema.clone()),
-                    strict: None,
-                });
-                conversation.tool_choice = choice.map(given);
-            }
-            if has_schema {
-                conversation.output = Some(given(OutputFormat::Schema {
-                    name: None,
-                    description: None,
-                    schema,
-                    strictness: Strictness::Always,
-                }));
-            }
-            if let Some(system) = system {
-                conversation.add(Role::System, "", vec![given(Part::Text(system))]);
-            }
-            let mut count = 0;
-            for (question, words, calls) in exchanges {
-                conversation.add(Role::User, "", question.into_iter().map(given).collect());
-                let mut said: Vec<Part> = words.into_iter().map(Part::Text).collect();
-                let mut results = Vec::new();
-                for (arguments, result, has_failed) in calls {
-                    let id = format!("call_{count}");
-                    count += 1;
-                    said.push(Part::ToolCall(ToolCall { id: id.clone(), name: "weather".to_owned(), arguments }));
-                    results.push(Part::ToolResult(ToolResult {
-                        call_id: id,
-                        content: vec![given(Part::Text(result))],
-                        outcome: if has_failed { Outcome::Failed } else { Outcome::Worked },
-                    }));
-                }
-                conversation.add(Role::Assistant, "", said.into_iter().map(given).collect());
-                if !results.is_empty() {
-                    conversation.add(Role::User, "", results.into_iter().map(given).collect());
-                }
-            }
-            conversation.add(Role::User, "", vec![given(Part::Text(last))]);
-            conversation
-        },
-    )
-}
-
-/// What a conversation means, without what formats write in different ways.
-fn meaning(conversation: Conversation) -> String {
-    let mut lines = vec![format!(
-        "{} {:?} {:?} {:?}",
-        conversation.model,
-        conversation.delivery,
-        conversation.max_output_tokens,
-        conversation.sampling.temperature.as_ref().map(|given| given.value.as_f64()),
-    )];
-    let choice = conversation.tool_choice.as_ref().map(|choice| choice.value.clone());
-    lines.push(format!("{:?}", choice.filter(|choice| *choice != ToolChoice::Auto)));
-    for tool in &conversation.tools {
-        lines.push(format!("{} {:?} {:?}", tool.name, tool.description, tool.parameters));
-    }
-    if let Some(Given { value: OutputFormat::Schema { schema, .. }, .. }) = &conversation.output {
-        lines.push(schema.to_text());
-    }
-    for turn in conversation.joined_turns() {
-        lines.push(format!("{:?}:", turn.role));
-        for part in turn.parts {
-            lines.push(match part.value {
-                Part::ToolResult(result) => {
-                    let id = result.call_id.clone();
-                    // A format without a mark for a failure says it in the text.
-                    let content = result.plain_content().unwrap();
-                    format!("{id} {:?}", content.iter().map(|part| &part.value).collect::<Vec<_>>())
-                }
-                part => format!("{part:?}"),
-            });
-        }
-    }
-    lines.join("\n")
-}
 
 fn facts(conversation: &Conversation) -> RequestFacts<'_> {
     RequestFacts {
@@ -322,16 +165,19 @@ proptest! {
     fn a_request_means_the_same_after_two_conversions(conversation in conversation()) {
         let facts = facts(&conversation);
         for client in FORMATS {
-            let source = client.write_request(conversation.clone(), client, &facts).unwrap();
+            let own = of_formats(conversation.clone(), [client, client]);
+            let source = client.write_request(own.clone(), client, &facts).unwrap();
             let read = client.read_request(source.clone(), &facts).unwrap();
-            prop_assert_eq!(meaning(read), meaning(conversation.clone()), "{:?}: {}", client, source.to_text());
+            prop_assert_eq!(meaning(read), meaning(own), "{:?}: {}", client, source.to_text());
             for provider in FORMATS {
                 let Some(there) = Conversion::between(client, provider) else { continue };
                 let back = Conversion::between(provider, client).unwrap();
+                let common = of_formats(conversation.clone(), [client, provider]);
+                let source = client.write_request(common.clone(), client, &facts).unwrap();
                 let converted = there.request(source.to_text().as_bytes(), &facts).unwrap();
                 let returned = back.request(&converted.body, &facts).unwrap();
                 let read = client.read_request(Json::parse(&returned.body).unwrap(), &facts).unwrap();
-                prop_assert_eq!(meaning(read), meaning(conversation.clone()), "{:?} by {:?}", client, provider);
+                prop_assert_eq!(meaning(read), meaning(common), "{:?} by {:?}", client, provider);
             }
         }
     }

@@ -31,4 +31,5 @@ pub mod relay;
 pub mod server_key;
 pub mod states;
 pub mod tail;
+pub mod verify;
 mod wake_up;

@@ -61,13 +61,22 @@ impl<'a> Record<'a> {
 
 /// Decodes the event in `line`.
 pub(crate) fn decode(line: &str) -> Result<Fact, Unreadable> {
-    decode_written(line).map_or_else(|| Record::parse(line)?.fact(), Ok)
+    decode_with_key(line).map(|(_, fact)| fact)
+}
+
+/// Decodes the event in `line`, with the key that is stored with it.
+pub(crate) fn decode_with_key(line: &str) -> Result<(&str, Fact), Unreadable> {
+    if let Some(decoded) = decode_written(line) {
+        return Ok(decoded);
+    }
+    let record = Record::parse(line)?;
+    Ok((record.key, record.fact()?))
 }
 
 /// Decodes the event in a line with the members in the order in which [`write`] writes them. `None` for any other line, and
 /// for one that cannot be read. A JSON parser reads the body only: of a whole line it would read it twice, once to find
 /// its end.
-fn decode_written(line: &str) -> Option<Fact> {
+fn decode_written(line: &str) -> Option<(&str, Fact)> {
     let (kind, rest) = line.strip_prefix(r#"{"kind":""#)?.split_once('"')?;
     let (version, rest) = rest.strip_prefix(r#","version":"#)?.split_once(',')?;
     let (key, rest) = rest.strip_prefix(r#""key":""#)?.split_once('"')?;
@@ -79,7 +88,8 @@ fn decode_written(line: &str) -> Option<Fact> {
         return None;
     }
     let event = codec::decode(kind, i32::from(version - b'0'), body).ok()?;
-    Some(Fact { merchant_id: merchant.parse().ok()?, occurred_at: occurred_at.parse().ok()?, event })
+    let fact = Fact { merchant_id: merchant.parse().ok()?, occurred_at: occurred_at.parse().ok()?, event };
+    Some((key, fact))
 }
 
 /// Adds the line of `fact` to `lines`, and returns the fact's key.
@@ -154,7 +164,7 @@ mod tests {
         assert_eq!(record.fact().unwrap(), fact);
         assert_eq!(record.body(), codec::encode(&fact.event).body);
         assert!(!line.contains('\n'));
-        assert_eq!(decode_written(&line), Some(fact));
+        assert_eq!(decode_written(&line), Some((key.as_str(), fact)));
     }
 
     #[test]
@@ -166,7 +176,7 @@ mod tests {
         };
         let body = r#"{"merchant_id":"mer_01ARZ3NDEKTSV4RRFFQ69G5FAV","seconds":7,"ahead_seconds":7}"#;
         let fact = decode(&line("a", "1", body)).unwrap();
-        assert_eq!(decode_written(&line("a", "1", body)).as_ref(), Some(&fact));
+        assert_eq!(decode_written(&line("a", "1", body)), Some(("a", fact.clone())));
         let other_forms = [
             line("a", "1", body).replace(r#""version":1,"#, r#""version": 1, "#),
             line("a", "1", &format!(r#"{body},"more":{{}}"#)),

@@ -15,7 +15,7 @@ use rustls::pki_types::pem::Error as PemError;
 use rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
 
 pub use self::file_name::shown;
-pub use self::pem::{add_authorities, authorities, certificates, private_key};
+pub use self::pem::{add_authorities, authorities, certificates, private_key, public_key};
 use self::server_check::{ChainOnly, Unchecked};
 pub use self::validity::{Validity, validity};
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use rustls::RootCertStore;
 use rustls::pki_types::pem::{Error as PemError, PemObject as _};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, SubjectPublicKeyInfoDer};
 
 use crate::Error;
 
@@ -21,6 +21,12 @@ pub fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, Error> 
 /// The first private key of a PEM file. It must not be encrypted.
 pub fn private_key(file: &Path) -> Result<PrivateKeyDer<'static>, Error> {
     PrivateKeyDer::from_pem_file(file).map_err(|error| Error::File(file.to_owned(), error))
+}
+
+/// The first public key of a PEM file, in DER.
+pub fn public_key(file: &Path) -> Result<Vec<u8>, Error> {
+    let key = SubjectPublicKeyInfoDer::from_pem_file(file);
+    key.map(|key| key.to_vec()).map_err(|error| Error::File(file.to_owned(), error))
 }
 
 /// Trusts the authorities of a PEM file; an error if there are none.

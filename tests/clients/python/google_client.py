@@ -6,7 +6,7 @@ import json
 from google import genai
 from google.genai import errors, types
 
-from tasks import CITY, IMAGE_URL, LISTEN, LOOK, PNG, QUESTION, READ_BEFORE_LEAVING, TEXTS, WAV, WEATHER
+from tasks import CITY, IMAGE_URL, LISTEN, LOOK, PNG, QUESTION, READ_BEFORE_LEAVING, WAV, WEATHER
 
 TOOL = types.Tool(
     function_declarations=[
@@ -119,11 +119,6 @@ def image_base64(job):
 
 def audio(job):
     return ask_about(job, LISTEN, types.Part.from_bytes(data=base64.b64decode(WAV), mime_type="audio/wav"))
-
-
-def embeddings(job):
-    answer = connect(job).models.embed_content(model=job.model, contents=[*TEXTS, job.prompt])
-    return {"lengths": [len(item.values) for item in answer.embeddings]}
 
 
 def refused(job):

@@ -1,5 +1,5 @@
 //! Amazon Bedrock with AWS credentials, the instance's and callers': the provider of the test verifies each signature from
-//! the bytes that it received, by a computation of its own.
+//! the bytes that it received, by a computation of its own. It is behind TLS: no managed key goes over plain HTTP.
 
 use std::sync::Arc;
 
@@ -11,6 +11,7 @@ use farthing_tests::merchant::{Merchant, forward, token};
 use farthing_tests::provider::{Call, Endpoint, Provider, json_text, whole};
 use farthing_tests::run;
 use farthing_tests::side_gateway::SideGateway;
+use farthing_tests::tls::{Authority, Front, Validity};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -29,12 +30,16 @@ const ANSWER: &str = r#"{"output":{},"stopReason":"end_turn","usage":{"inputToke
 
 const PRICES: &str = r#"{"provider":"bedrock","model":"eu.anthropic.claude-ours-v1:0","input_per_1m":"3","output_per_1m":"15"},
     {"provider":"bedrock","model":"cached","input_per_1m":"3","output_per_1m":"15","cache_read_per_1m":"0.3","cache_write_per_1m":"3.75"},
+    {"provider":"bedrock","model":"mistral.ours","input_per_1m":"3","output_per_1m":"15"},
+    {"provider":"bedrock","model":"eu-west-1/ai21.j2-ours","input_per_1m":"3","output_per_1m":"15"},
+    {"provider":"bedrock","model":"cohere.embed-ours","input_per_1m":"3"},
     {"provider":"bedrock","model":"stability.form-unknown","input_per_1m":"3","output_per_1m":"15"}"#;
 
 /// A gateway, and a provider that is a private endpoint of Bedrock to it.
 struct Scene {
     managed: Managed,
     bedrock: Provider,
+    front: Front,
     merchant: Merchant,
     _names: NameServer,
 }
@@ -48,21 +53,24 @@ impl Scene {
         })
         .await;
         let bedrock = Provider::start().await;
-        let port = bedrock.authority().rsplit_once(':').unwrap().1.to_owned();
+        let merchant = Merchant::funded("100").await;
+        let authority = Authority::new();
+        let front = authority.front(&bedrock.authority(), &[HOST], Validity::Now).await;
+        let trusted = authority.write_to(&merchant.instance.file(&format!("{}.pem", merchant.id)));
         let flags = [
-            format!("--provider-host=bedrock={HOST}:{port}"),
-            Instance::shared().await.provider_key("bedrock", key),
+            format!("--provider-host=bedrock={HOST}:{}", front.port()),
+            format!("--trust-ca={}", trusted.display()),
+            merchant.instance.provider_key("bedrock", key),
             names.flag(),
             prices(PRICES),
         ];
         let managed = Managed::start(&flags.each_ref().map(String::as_str)).await;
-        Self { managed, bedrock, merchant: Merchant::funded("100").await, _names: names }
+        Self { managed, bedrock, front, merchant, _names: names }
     }
 
     /// The URL of `path` at the host that has a region.
     fn url(&self, path: &str) -> String {
-        let port = self.bedrock.authority().rsplit_once(':').unwrap().1.to_owned();
-        format!("http://{HOST}:{port}{path}")
+        format!("https://{HOST}:{}{path}", self.front.port())
     }
 
     fn endpoint(&self, path: &str) -> Endpoint {
@@ -339,6 +347,7 @@ fn a_managed_call_chooses_no_other_price_and_no_other_endpoint() {
         for (other, why) in [
             ("/model/anthropic.claude-ours-v1%3A0/converse", "does not list the model"),
             ("/model/arn%3Aaws%3Abedrock%3Aeu-west-1%3A1%3Aprovisioned-model%2Fx/converse", "does not list"),
+            ("/model/stability.form-unknown/invoke", "use converse"),
             ("/model/cached/count-tokens", "does not answer at once"),
             ("/x/model/cached/converse", "does not answer at once"),
             ("/openai/v1/chat/completions", "does not answer at once"),
@@ -347,6 +356,11 @@ fn a_managed_call_chooses_no_other_price_and_no_other_endpoint() {
             let error = refused.refused(400, "model_not_priced");
             assert!(error["message"].as_str().unwrap().contains(why), "{other}: {error}");
         }
+        let embedding = "/model/cohere.embed-ours/invoke";
+        let images = json!({"input_type": "image", "images": ["data:image/png;base64,aGk="]});
+        let error = scene.ask(key, embedding, &images).await.refused(400, "validation_error");
+        assert_eq!(error["issues"][0]["path"], json!(["images"]), "{error}");
+        assert!(error.to_string().contains("only the tokens of texts are reported"), "{error}");
         assert!(endpoint.calls().is_empty());
 
         // What is priced passes, and is metered.
@@ -364,7 +378,7 @@ fn a_managed_call_chooses_no_other_price_and_no_other_endpoint() {
 }
 
 #[test]
-fn an_output_limit_bounds_the_hold_and_an_unknown_form_takes_the_hold_cap() {
+fn an_output_limit_bounds_the_hold_and_one_that_cannot_be_read_takes_the_hold_cap() {
     run(async {
         let scene = Scene::start(&credentials(OURS)).await;
         let merchant = &scene.merchant;
@@ -376,10 +390,11 @@ fn an_output_limit_bounds_the_hold_and_an_unknown_form_takes_the_hold_cap() {
         let limited = json!({"inferenceConfig": {"maxTokens": 100}});
         for (path, body) in [
             (path.as_str(), json!({"max_tokens": 1})),
-            (
-                "/model/stability.form-unknown/invoke",
-                json!({"max_tokens": 1, "inferenceConfig": {"maxTokens": 1}}),
-            ),
+            ("/model/mistral.ours/invoke", json!({"max_tokens": 1, "max_completion_tokens": "1"})),
+            // A limit of another form, alone and beside the one that counts.
+            ("/model/ai21.j2-ours/invoke", json!({"max_tokens": 1})),
+            ("/model/ai21.j2-ours/invoke", json!({"max_tokens": 1, "maxTokens": 8000})),
+            ("/model/mistral.ours/invoke", json!({"max_tokens": 1, "max_completion_tokens": 8000})),
         ] {
             scene.ask(&credential, path, &body).await.refused(402, "insufficient_balance");
         }
@@ -396,32 +411,65 @@ fn regions_that_the_operator_did_not_name_and_hosts_without_a_region_get_no_sign
         let instance = Instance::shared().await;
         let elsewhere = Provider::start().await;
         let endpoint = elsewhere.endpoint_at("/model/cached/converse", |_| json_text(200, ANSWER));
-        let flags = [
-            "--provider-host=bedrock=bedrock-runtime.eu-west-1.amazonaws.com".to_owned(),
-            format!("--provider-host=bedrock={}", elsewhere.authority()),
-            instance.provider_key("bedrock", &credentials(OURS)),
-            prices(PRICES),
-            "--allow-address=127.0.0.0/8".to_owned(),
-        ];
-        let gateway = SideGateway::start(instance, &flags.each_ref().map(String::as_str)).await;
-        let ask = async |credential: &str, url: &str| {
+        let start = async |hosts: &[&str]| {
+            let mut flags = vec![
+                instance.provider_key("bedrock", &credentials(OURS)),
+                prices(PRICES),
+                "--allow-address=127.0.0.0/8".to_owned(),
+            ];
+            flags.extend(hosts.iter().map(|host| format!("--provider-host=bedrock={host}")));
+            SideGateway::start(instance, &flags.iter().map(String::as_str).collect::<Vec<_>>()).await
+        };
+        let ask = async |gateway: &SideGateway, credential: &str, url: &str| {
             let request = forward("POST", url).json(&json!({"messages": []}));
             request.bearer(credential).send(gateway.address).await.unwrap()
         };
+        let key = &merchant.secret_key;
+        let gateway = start(&["bedrock-runtime.eu-west-1.amazonaws.com"]).await;
         for host in
             ["bedrock-runtime.us-east-1.amazonaws.com", "bedrock-runtime-fips.eu-west-1.amazonaws.com"]
         {
             let url = format!("https://{host}/model/cached/converse");
-            ask(&merchant.secret_key, &url).await.refused(400, "provider_key_missing");
+            ask(&gateway, key, &url).await.refused(400, "provider_key_missing");
         }
         let url = "http://bedrock-runtime.eu-west-1.amazonaws.com:443/model/cached/converse";
-        ask(&merchant.secret_key, url).await.refused(400, "provider_key_missing");
+        ask(&gateway, key, url).await.refused(400, "provider_key_missing");
         let url = "https://bedrock-runtime.eu-west-1.amazonaws.com/model/cached/count-tokens";
-        ask(&merchant.secret_key, url).await.refused(400, "model_not_priced");
-        let own = token(&json!({"secret_key": merchant.secret_key, "provider_key": credentials(THEIRS)}));
-        for credential in [&merchant.secret_key, &own] {
-            let error = ask(credential, &endpoint.url).await.refused(400, "forward_url_invalid");
+        ask(&gateway, key, url).await.refused(400, "model_not_priced");
+
+        // In two regions a price without a region is that of neither.
+        let gateway =
+            start(&["bedrock-runtime.eu-west-1.amazonaws.com", "bedrock-runtime.us-west-2.amazonaws.com"])
+                .await;
+        let url = "https://bedrock-runtime.us-west-2.amazonaws.com/model/cached/converse";
+        let error = ask(&gateway, key, url).await.refused(400, "model_not_priced");
+        assert!(error["message"].as_str().unwrap().contains("in this region"), "{error}");
+
+        let gateway = start(&[&elsewhere.authority()]).await;
+        let own = token(&json!({"secret_key": key, "provider_key": credentials(THEIRS)}));
+        for credential in [key, &own] {
+            let error = ask(&gateway, credential, &endpoint.url).await.refused(400, "forward_url_invalid");
             assert!(error["message"].as_str().unwrap().contains("names no AWS region"), "{error}");
+        }
+        assert!(endpoint.calls().is_empty());
+        merchant.nothing_is_held().await;
+    });
+}
+
+#[test]
+fn a_callers_aws_credentials_reach_no_other_provider() {
+    run(async {
+        let merchant = Merchant::new().await;
+        let elsewhere = Provider::start().await;
+        let endpoint = elsewhere.endpoint(|_| json_text(200, "{}"));
+        for key in [credentials(THEIRS), format!("{}:FwoG", credentials(THEIRS)), THEIRS.0.to_owned()] {
+            let own = token(&json!({"secret_key": merchant.secret_key, "provider_key": key}));
+            for url in [&endpoint.url, "https://api.openai.com/v1/chat/completions"] {
+                let refused = merchant.send(&own, forward("POST", url).json(&json!({"model": "m"}))).await;
+                let error = refused.refused(400, "forward_token_json_invalid");
+                assert_eq!(error["issues"][0]["path"], json!(["provider_key"]), "{error}");
+                assert!(!error.to_string().contains(THEIRS.1), "{error}");
+            }
         }
         assert!(endpoint.calls().is_empty());
         merchant.nothing_is_held().await;

@@ -1,5 +1,6 @@
-//! Calls that are broken off at random, by the caller or the provider: each ends once, each hold is settled and released,
-//! and nothing of them is left. `FARTHING_BROKEN_CALLS` sets their number; the seed is printed.
+//! Calls that are broken off at random, by the caller or the provider, through forward, a model endpoint, a conversion and
+//! rewrite: each ends once, each hold is settled and released, and nothing of them is left. `FARTHING_BROKEN_CALLS` sets
+//! their number, and `FARTHING_BROKEN_SEED` the choices; the seed is printed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +12,9 @@ use farthing_tests::client::{Connection, Request};
 use farthing_tests::instance::resident_kib;
 use farthing_tests::log::Logged;
 use farthing_tests::merchant::{Merchant, forward};
-use farthing_tests::provider::{Endpoint, Provider, Step, chunk, event_stream, json as answer, last_chunk};
+use farthing_tests::provider::{
+    Call, Endpoint, Provider, Step, chunk, event_stream, json as answer, last_chunk,
+};
 use farthing_tests::run;
 use farthing_tests::scrape::scrape;
 use farthing_tests::side_gateway::SideGateway;
@@ -29,9 +32,13 @@ const AT_ONCE: usize = 50;
 /// The limit for everything to end, on a slow machine that also compiles.
 const QUIET: Duration = Duration::from_mins(2);
 
-/// Resident memory that may be added: what each call may leave, and what the allocator keeps of the busiest moment.
-const KIB_PER_CALL: u64 = 8;
-const KIB_IN_ALL: u64 = 24 * 1024;
+/// The bytes of a call's body, at least.
+const BODY_BYTES: usize = 64 * 1024;
+
+/// Resident memory that may be added: what the allocator keeps of the busiest moment, and a fraction of a body for each
+/// call. Without the variable, bodies that are left behind exceed it as well.
+const KIB_PER_CALL: u64 = 4;
+const KIB_IN_ALL: u64 = 8 * 1024;
 
 /// Pieces of a streamed answer; the last one reports the usage.
 const PIECES: u64 = 6;
@@ -74,13 +81,50 @@ impl Leaves {
     }
 }
 
+/// The endpoint of the gateway that is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// `/v1/forward`.
+    Forward,
+    /// `/v1/chat/completions`, to a provider of the same format.
+    Model,
+    /// `/v1/messages`, to a provider of another format.
+    Converted,
+    /// `/v1/rewrite/anthropic/{url}`.
+    Rewritten,
+}
+
+impl Way {
+    /// A call of a stream, which goes to `endpoint`.
+    fn request(self, endpoint: &Endpoint, max_tokens: u64) -> Request {
+        let model = match self {
+            Self::Forward | Self::Rewritten => "m",
+            Self::Model => "openai/m",
+            Self::Converted => "deepseek/m",
+        };
+        let body = json!({
+            "model": model, "stream": true, "max_tokens": max_tokens,
+            "messages": [{"role": "user", "content": "x".repeat(BODY_BYTES)}],
+        });
+        let request = match self {
+            Self::Forward => forward("POST", &endpoint.url),
+            Self::Model => Request::new("POST", "/v1/chat/completions"),
+            Self::Converted => Request::new("POST", "/v1/messages"),
+            Self::Rewritten => Request::new("POST", format!("/v1/rewrite/anthropic/{}", endpoint.url)),
+        };
+        request.json(&body)
+    }
+}
+
 /// The gateway with its provider, and the ways to call it.
 struct Scene {
     merchant: Merchant,
     gateway: SideGateway,
-    endpoints: Vec<Endpoint>,
+    endpoints: Vec<(Way, Endpoint)>,
     credentials: Vec<String>,
-    spend_key: String,
+    /// The keys of calls that are converted, whose shape is Anthropic's.
+    anthropic_credentials: Vec<String>,
+    spend_keys: Vec<String>,
 }
 
 impl Scene {
@@ -88,30 +132,50 @@ impl Scene {
         let merchant = Merchant::funded("1000").await;
         let customer = merchant.customer("1000").await;
         let meter = merchant.call_meter("0.01").await;
-        let limits = json!({"name": "limited", "spend_limit": {"amount": "900", "cycle": "total"}});
-        let key = merchant.post("/v1/spend_keys", &limits).await.expect(201);
-        let text = |name: &str| key[name].as_str().unwrap().to_owned();
+        let key = async |shape: &str| {
+            let limit = json!({"amount": "900", "cycle": "total"});
+            let limits = json!({"name": "limited", "request_shape": shape, "spend_limit": limit});
+            let key = merchant.post("/v1/spend_keys", &limits).await.expect(201);
+            ["key", "spend_key_id"].map(|name| key[name].as_str().unwrap().to_owned())
+        };
+        let [[openai_key, openai_key_id], [anthropic_key, anthropic_key_id]] =
+            [key("openai").await, key("anthropic").await];
         let provider = Box::leak(Box::new(Provider::start().await));
+        let other = Box::leak(Box::new(Provider::start().await));
         let instance = merchant.instance;
         let prices = instance.file("broken-off.json");
-        let entry = json!({
-            "provider": "openai", "model": "m", "input_per_1m": "1", "output_per_1m": "10", "max_output_tokens": 4096,
+        let models = ["openai", "deepseek"].map(|name| {
+            json!({
+                "provider": name, "model": "m", "input_per_1m": "1", "output_per_1m": "10", "max_output_tokens": 4096,
+            })
         });
         let catalogue =
-            json!({"source": "a test", "licence": "none", "taken": "2026-11-20", "models": [entry]});
+            json!({"source": "a test", "licence": "none", "taken": "2026-11-20", "models": models});
         std::fs::write(&prices, catalogue.to_string()).unwrap();
         let flags = [
             format!("--prices={}", prices.display()),
             format!("--provider-host=openai={}", provider.authority()),
+            format!("--provider-host=deepseek={}", other.authority()),
             instance.provider_key("openai", "sk-managed"),
+            instance.provider_key("deepseek", "sk-managed"),
             "--allow-address=127.0.0.0/8".to_owned(),
         ];
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
         let gateway = SideGateway::start(instance, &flags).await;
-        let credentials = vec![merchant.secret_key.clone(), merchant.billing(&customer, &meter), text("key")];
-        let spend_key = text("spend_key_id");
-        let endpoints = vec![streams(provider), late(provider), breaks_off(provider)];
-        Self { merchant, gateway, endpoints, credentials, spend_key }
+        let with = |spend_key: String| {
+            vec![merchant.secret_key.clone(), merchant.billing(&customer, &meter), spend_key]
+        };
+        let (credentials, anthropic_credentials) = (with(openai_key), with(anthropic_key));
+        let endpoints = vec![
+            (Way::Forward, provider.endpoint(streams())),
+            (Way::Forward, provider.endpoint(late())),
+            (Way::Forward, provider.endpoint(breaks_off())),
+            (Way::Model, provider.endpoint_at("/v1/chat/completions", in_turns())),
+            (Way::Converted, other.endpoint_at("/v1/chat/completions", in_turns())),
+            (Way::Rewritten, provider.endpoint_ending("/chat/completions", in_turns())),
+        ];
+        let spend_keys = vec![openai_key_id, anthropic_key_id];
+        Self { merchant, gateway, endpoints, credentials, anthropic_credentials, spend_keys }
     }
 
     /// Makes `count` calls and breaks them off.
@@ -122,13 +186,13 @@ impl Scene {
             let place = Arc::clone(&places).acquire_owned().await.unwrap();
             let of =
                 |random: &mut Random, length: usize| usize::try_from(random.below(length as u64)).unwrap();
-            let endpoint = &self.endpoints[of(random, self.endpoints.len())];
-            let credential = &self.credentials[of(random, self.credentials.len())];
-            let mut body = json!({"model": "m", "stream": true, "messages": []});
-            if random.below(2) == 0 {
-                body["max_tokens"] = json!(1 + random.below(1_000));
-            }
-            let request = forward("POST", &endpoint.url).json(&body).bearer(credential);
+            let (way, endpoint) = &self.endpoints[of(random, self.endpoints.len())];
+            let credentials = match way {
+                Way::Converted => &self.anthropic_credentials,
+                Way::Forward | Way::Model | Way::Rewritten => &self.credentials,
+            };
+            let credential = &credentials[of(random, credentials.len())];
+            let request = way.request(endpoint, 1 + random.below(1_000)).bearer(credential);
             let (leaves, to) = (Leaves::drawn(random), self.gateway.address);
             calls.push(tokio::spawn(async move {
                 // A connection that breaks is what is tested.
@@ -196,47 +260,79 @@ async fn call(request: &Request, leaves: Leaves, to: std::net::SocketAddr) -> st
     Ok(())
 }
 
-/// A stream whose last piece reports the usage.
-fn streams(provider: &Provider) -> Endpoint {
-    let made = AtomicU64::new(0);
-    provider.endpoint(move |_| {
-        let number = made.fetch_add(1, Ordering::SeqCst);
-        let mut steps = vec![event_stream()];
-        for piece in 1..PIECES {
-            steps.push(chunk(format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{piece}\"}}}}]}}\n\n")));
-            steps.push(Step::Pause(Duration::from_millis(number % 4)));
-        }
-        steps.push(chunk("data: {\"choices\":[],\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":6}}\n\ndata: [DONE]\n\n"));
-        steps.push(last_chunk());
-        steps
-    })
+/// A chunk of a completion.
+fn piece(text: &str) -> Step {
+    let data = json!({"id": "c-1", "model": "m", "choices": [{"index": 0, "delta": {"content": text}}]});
+    chunk(format!("data: {data}\n\n"))
+}
+
+/// A stream whose last piece reports the usage; the `number`th.
+fn stream(number: u64) -> Vec<Step> {
+    let mut steps = vec![event_stream()];
+    for part in 1..PIECES {
+        steps.push(piece(&part.to_string()));
+        steps.push(Step::Pause(Duration::from_millis(number % 4)));
+    }
+    let end =
+        json!({"id": "c-1", "model": "m", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]});
+    let usage = json!({
+        "id": "c-1", "model": "m", "choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 6},
+    });
+    steps.push(chunk(format!("data: {end}\n\ndata: {usage}\n\ndata: [DONE]\n\n")));
+    steps.push(last_chunk());
+    steps
 }
 
 /// An answer that comes whole, after a while.
-fn late(provider: &Provider) -> Endpoint {
-    provider.endpoint(|_| {
-        let mut steps = vec![Step::Pause(Duration::from_millis(10))];
-        steps.extend(answer(200, &json!({"usage": {"prompt_tokens": 7, "completion_tokens": 8}})));
-        steps
-    })
+fn whole_answer() -> Vec<Step> {
+    let message = json!({"role": "assistant", "content": "Hello."});
+    let completion = json!({
+        "id": "c-1", "object": "chat.completion", "created": 1_700_000_000, "model": "m",
+        "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 7, "completion_tokens": 8, "total_tokens": 15},
+    });
+    let mut steps = vec![Step::Pause(Duration::from_millis(10))];
+    steps.extend(answer(200, &completion));
+    steps
 }
 
-/// A stream that the provider breaks off, sometimes before its head.
-fn breaks_off(provider: &Provider) -> Endpoint {
+/// A stream that the provider breaks off, sometimes before its head; the `number`th.
+fn broken_stream(number: u64) -> Vec<Step> {
+    let mut steps = Vec::new();
+    if !number.is_multiple_of(5) {
+        steps.push(event_stream());
+    }
+    steps.extend((0..number % 5).map(|_| piece("x")));
+    steps.push(Step::Pause(Duration::from_millis(number % 7)));
+    steps.push(Step::Close);
+    steps
+}
+
+fn streams() -> impl Fn(&Call) -> Vec<Step> {
     let made = AtomicU64::new(0);
-    provider.endpoint(move |_| {
+    move |_| stream(made.fetch_add(1, Ordering::SeqCst))
+}
+
+fn late() -> impl Fn(&Call) -> Vec<Step> {
+    |_| whole_answer()
+}
+
+fn breaks_off() -> impl Fn(&Call) -> Vec<Step> {
+    let made = AtomicU64::new(0);
+    move |_| broken_stream(made.fetch_add(1, Ordering::SeqCst))
+}
+
+/// All three in turns.
+fn in_turns() -> impl Fn(&Call) -> Vec<Step> {
+    let made = AtomicU64::new(0);
+    move |_| {
         let number = made.fetch_add(1, Ordering::SeqCst);
-        let mut steps = Vec::new();
-        if !number.is_multiple_of(5) {
-            steps.push(event_stream());
+        match number % 3 {
+            0 => stream(number / 3),
+            1 => whole_answer(),
+            _ => broken_stream(number / 3),
         }
-        for _ in 0..number % 5 {
-            steps.push(chunk("data: {\"choices\":[{\"delta\":{\"content\":\"x\"}}]}\n\n"));
-        }
-        steps.push(Step::Pause(Duration::from_millis(number % 7)));
-        steps.push(Step::Close);
-        steps
-    })
+    }
 }
 
 fn sum(amounts: impl Iterator<Item = Decimal>) -> Decimal {
@@ -269,14 +365,20 @@ fn books(events: &[Logged]) -> (usize, usize, usize, [Decimal; 3]) {
     (opened.len(), metered.len(), failed.len(), [sum(opened.values().map(held)), settled, released])
 }
 
+/// The number in a variable; `None` without the variable.
+fn number(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{variable} must be a whole number")))
+}
+
 #[test]
 fn calls_that_are_broken_off_at_random_leave_nothing_behind() {
     run(async {
-        let count = std::env::var("FARTHING_BROKEN_CALLS").ok().and_then(|count| count.parse().ok());
-        let count: u64 = count.unwrap_or(CALLS);
-        let seed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+        let count = number("FARTHING_BROKEN_CALLS").unwrap_or(CALLS);
+        let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+        let seed = number("FARTHING_BROKEN_SEED").unwrap_or_else(now);
         let mut random = Random(seed);
-        eprintln!("seed {seed}");
+        eprintln!("FARTHING_BROKEN_SEED={seed} makes the same choices");
         let scene = Scene::new().await;
         let merchant = &scene.merchant;
         // The caches, the pools and the connections that are kept are filled first.
@@ -299,8 +401,16 @@ fn calls_that_are_broken_off_at_random_leave_nothing_behind() {
         let charged = events.iter().filter(|event| event.kind == "request.metered");
         let charged = sum(charged.map(|event| decimal(&event.body["total_request_cost"])));
         assert_eq!(debited, charged, "what is charged is debited, once");
-        let of_key = merchant.log.state("spending", &scene.spend_key).await.unwrap();
-        assert_eq!(of_key["total"]["held"], "0.0000000000", "{of_key}");
+        for (way, endpoint) in &scene.endpoints {
+            let called = json!(format!("POST {}", endpoint.url));
+            let mut opened = events.iter().filter(|event| event.kind == "request.opened");
+            assert!(opened.any(|event| event.body["endpoint"] == called), "{way:?}");
+            assert!(!endpoint.calls().is_empty(), "{way:?}");
+        }
+        for spend_key in &scene.spend_keys {
+            let of_key = merchant.log.state("spending", spend_key).await.unwrap();
+            assert_eq!(of_key["total"]["held"], "0.0000000000", "{of_key}");
+        }
 
         within(QUIET, "no socket is left", async || (scene.sockets() <= sockets).then_some(())).await;
         let after = resident_kib(scene.gateway.pid());

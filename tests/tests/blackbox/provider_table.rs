@@ -15,7 +15,7 @@ use super::providers::{Keys, gateway_with, prices, tokens};
 
 /// The columns of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Column {
+pub(super) enum Column {
     Chat,
     Responses,
     Messages,
@@ -38,7 +38,7 @@ const COLUMNS: [(Column, &str); 7] = [
 ];
 
 /// The providers and the paths of the endpoints that they document.
-const PROVIDERS: [(&str, &[(Column, &str)]); 25] = [
+pub(super) const PROVIDERS: [(&str, &[(Column, &str)]); 25] = [
     (
         "openai",
         &[
@@ -118,7 +118,7 @@ const PROVIDERS: [(&str, &[(Column, &str)]); 25] = [
 ];
 
 /// Cells with a test of their own: its file, which must have it.
-const OWN_TESTS: [(&str, Column, &str, &str); 10] = [
+const OWN_TESTS: [(&str, Column, &str, &str); 12] = [
     (
         "openai",
         Chat,
@@ -135,6 +135,8 @@ const OWN_TESTS: [(&str, Column, &str, &str); 10] = [
     ("groq", Chat, "providers", "groqs_stream_reports_its_usage_in_a_member_of_its_own"),
     ("cohere", Chat, "providers", "cohere_is_metered_by_the_units_that_it_bills"),
     ("cohere", Embeddings, "providers", "cohere_is_metered_by_the_units_that_it_bills"),
+    ("cohere", Chat, "providers", "coheres_own_chat_and_embeddings_are_charged_on_a_managed_key"),
+    ("cohere", Embeddings, "providers", "coheres_own_chat_and_embeddings_are_charged_on_a_managed_key"),
     (
         "openrouter",
         Chat,
@@ -262,7 +264,7 @@ fn streamed(provider: &Provider, column: Column, path: &str) -> Option<(Request,
 }
 
 /// Prices of the same numbers at every provider.
-fn price_list() -> String {
+pub(super) fn price_list() -> String {
     let models = PROVIDERS.iter().flat_map(|(provider, _)| {
         [
             format!(r#"{{"provider":"{provider}","model":"m","input_per_1m":"2","output_per_1m":"4"}}"#),

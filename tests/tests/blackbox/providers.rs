@@ -14,7 +14,7 @@ const CARRIERS: [&str; 5] = ["Authorization", "x-api-key", "x-goog-api-key", "xi
 /// The headers in which providers take keys.
 const SLOTS: [&str; 5] = ["authorization", "x-api-key", "x-goog-api-key", "xi-api-key", "api-key"];
 
-const COMPATIBLE: [&str; 20] = [
+const COMPATIBLE: [&str; 22] = [
     "openai",
     "deepseek",
     "mistral",
@@ -35,6 +35,8 @@ const COMPATIBLE: [&str; 20] = [
     "dashscope",
     "nvidia",
     "huggingface",
+    "github",
+    "vercel",
 ];
 
 fn carried(request: Request, carrier: &str, credential: &str) -> Request {
@@ -230,15 +232,107 @@ fn a_managed_stream_of_coheres_compatible_path_is_refused_because_its_usage_is_u
         let endpoint = providers[0].endpoint_ending("/compatibility/v1/chat/completions", |_| {
             json(200, &json!({"usage": {"prompt_tokens": 1_000, "completion_tokens": 10}}))
         });
-        let ask = async |stream: bool| {
-            let body = json!({"model": "command-ours", "max_tokens": 10, "stream": stream});
+        let ask = async |stream: bool, options: Value| {
+            let body = json!({
+                "model": "command-ours", "max_tokens": 10, "stream": stream, "stream_options": options,
+            });
             managed.send(&merchant.secret_key, forward("POST", &endpoint.url).json(&body)).await
         };
-        let refused = ask(true).await.refused(400, "validation_error");
-        assert_eq!(refused["issues"][0]["path"], json!(["stream"]));
+        // Whether such a stream reports what it is asked for is not known either.
+        for options in [json!(null), json!({"include_usage": false}), json!({"include_usage": true})] {
+            let refused = ask(true, options.clone()).await.refused(400, "validation_error");
+            assert_eq!(refused["issues"][0]["path"], json!(["stream"]), "{options}");
+        }
+        let converted = json!({
+            "model": "cohere/command-ours", "max_tokens": 10, "stream": true,
+            "messages": [{"role": "user", "content": "Hi"}],
+        });
+        let converted = Request::new("POST", "/v1/messages").json(&converted);
+        managed.send(&merchant.secret_key, converted).await.refused(400, "validation_error");
         assert!(endpoint.calls().is_empty());
-        let response = ask(false).await;
+        let response = ask(false, json!(null)).await;
         assert_eq!(merchant.charged(&response).await["model_cost"]["total"], "0.0010200000");
+        merchant.nothing_is_held().await;
+    });
+}
+
+#[test]
+fn coheres_own_chat_and_embeddings_are_charged_on_a_managed_key() {
+    run(async {
+        let prices = prices(
+            r#"{"provider":"cohere","model":"command-billed","input_per_1m":"1","output_per_1m":"2","max_output_tokens":100},{"provider":"cohere","model":"embed-billed","input_per_1m":"10","max_input_tokens":5000}"#,
+        );
+        let (managed, providers) = gateway_with(&["cohere"], Keys::Managed, &[&prices]).await;
+        let merchant = Merchant::funded("5").await;
+        let usage = r#"{"billed_units":{"input_tokens":1000,"output_tokens":10},"tokens":{"input_tokens":9999,"output_tokens":99}}"#;
+        let chat = format!(r#"{{"id":"c-1","message":{{"role":"assistant"}},"usage":{usage}}}"#);
+        let events = format!(
+            "event: message-start\ndata: {{\"id\":\"c-1\",\"type\":\"message-start\",\"delta\":{{\"message\":{{}}}}}}\n\n\
+             event: message-end\ndata: {{\"type\":\"message-end\",\"delta\":{{\"finish_reason\":\"COMPLETE\",\"usage\":{usage}}}}}\n\n"
+        );
+        let embed =
+            r#"{"id":"e-1","embeddings":{"float":[[0.1]]},"meta":{"billed_units":{"input_tokens":3}}}"#;
+        let cohere = &providers[0];
+        let endpoints = [
+            cohere.endpoint_ending("/v2/chat", move |_| json_text(200, &chat)),
+            cohere.endpoint_ending("/v2/chat", move |_| vec![event_stream(), chunk(&events), last_chunk()]),
+            cohere.endpoint_ending("/v2/embed", move |_| json_text(200, embed)),
+        ];
+        let messages = json!([{"role": "user", "content": "x".repeat(1_000)}]);
+        for (endpoint, body, counted, cost) in [
+            (
+                &endpoints[0],
+                json!({"model": "command-billed", "max_tokens": 10, "messages": messages}),
+                tokens(1_000, 10),
+                "0.0010200000",
+            ),
+            (
+                &endpoints[1],
+                json!({"model": "command-billed", "max_tokens": 10, "messages": messages, "stream": true}),
+                tokens(1_000, 10),
+                "0.0010200000",
+            ),
+            (
+                &endpoints[2],
+                json!({"model": "embed-billed", "input_type": "search_query", "texts": ["a", "b"], "embedding_types": ["float"]}),
+                tokens(3, 0),
+                "0.0000300000",
+            ),
+        ] {
+            let request = forward("POST", &endpoint.url).json(&body);
+            let response = managed.send(&merchant.secret_key, request).await;
+            assert_eq!(response.status, 200, "{}: {}", endpoint.path, response.text());
+            let metered = merchant.charged(&response).await;
+            assert_eq!(metered["usage"]["tokens"], counted, "{}: {metered}", endpoint.path);
+            assert_eq!(metered["total_merchant_cost"], cost, "{}", endpoint.path);
+            assert_eq!(metered["marks"], json!([]), "{}", endpoint.path);
+            let call = endpoint.only_call();
+            assert_eq!(call.head.all("authorization"), ["Bearer sk-managed-cohere"], "{}", endpoint.path);
+            assert_eq!(call.body, body.to_string().into_bytes(), "its streams report unasked");
+            let shown = merchant.shown(&response.request_id(), "completed").await;
+            assert_eq!(
+                (&shown["provider"], &shown["provider_key_type"]),
+                (&json!("cohere"), &json!("managed"))
+            );
+        }
+        // Connectors and images have prices of their own.
+        for (endpoint, body, name) in [
+            (
+                &endpoints[0],
+                json!({"model": "command-billed", "messages": [], "connectors": [{"id": "web"}]}),
+                "connectors",
+            ),
+            (
+                &endpoints[2],
+                json!({"model": "embed-billed", "input_type": "image", "images": ["data:x"]}),
+                "images",
+            ),
+        ] {
+            let request = forward("POST", &endpoint.url).json(&body);
+            let refused = managed.send(&merchant.secret_key, request).await.refused(400, "validation_error");
+            assert_eq!(refused["issues"][0]["path"], json!([name]));
+            assert_eq!(endpoint.calls().len(), 1);
+        }
         merchant.nothing_is_held().await;
     });
 }

@@ -1,44 +1,31 @@
 //! The rewrite endpoint: a client of one format calls a provider of another one, at the URL in the path (completion.md
 //! section 12).
 
-use farthing_tests::client::{Body, Connection, Request, Response};
-use farthing_tests::codings::gzip;
+use farthing_tests::client::{Body, Request, Response};
 use farthing_tests::managed::Managed;
 use farthing_tests::merchant::{Merchant, encoded, forward, token};
-use farthing_tests::provider::{
-    Endpoint, Gate, Step, chunk, event_stream, json, json_text, last_chunk, whole,
-};
+use farthing_tests::provider::{Endpoint, json, json_text};
 use farthing_tests::run;
 use farthing_tests::side_gateway::SideGateway;
-use farthing_tests::wait::eventually;
 use serde_json::{Value, json};
 
 /// The list price of gpt-4o for 1,000 input tokens and 100 output tokens.
-const COST: &str = "0.0035000000";
+pub(super) const COST: &str = "0.0035000000";
 
-const COMPLETION: &str = r#"{"id":"chatcmpl-1","object":"chat.completion","created":1700000000,"model":"gpt-4o","choices":[{"index":0,"message":{"role":"assistant","content":"Hello."},"finish_reason":"stop"}],"usage":{"prompt_tokens":1000,"completion_tokens":100,"total_tokens":1100}}"#;
+pub(super) const COMPLETION: &str = r#"{"id":"chatcmpl-1","object":"chat.completion","created":1700000000,"model":"gpt-4o","choices":[{"index":0,"message":{"role":"assistant","content":"Hello."},"finish_reason":"stop"}],"usage":{"prompt_tokens":1000,"completion_tokens":100,"total_tokens":1100}}"#;
 
 const MESSAGE: &str = r#"{"id":"msg_1","type":"message","role":"assistant","model":"claude-haiku-4-5","content":[{"type":"text","text":"Hello."}],"stop_reason":"end_turn","stop_sequence":null,"usage":{"input_tokens":1000,"output_tokens":100}}"#;
 
-/// The events of a stream in OpenAI's format: two pieces of text, the end, and the usage.
-const STREAM: [&str; 5] = [
-    "data: {\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"created\":1700000000,\"model\":\"gpt-4o\",\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"Hel\"},\"finish_reason\":null}]}\n\n",
-    "data: {\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"created\":1700000000,\"model\":\"gpt-4o\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"lo.\"},\"finish_reason\":null}]}\n\n",
-    "data: {\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"created\":1700000000,\"model\":\"gpt-4o\",\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n",
-    "data: {\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"created\":1700000000,\"model\":\"gpt-4o\",\"choices\":[],\"usage\":{\"prompt_tokens\":1000,\"completion_tokens\":100,\"total_tokens\":1100}}\n\n",
-    "data: [DONE]\n\n",
-];
-
 /// A call of a client of `format` to the provider at `url`, by this body.
-fn rewrite(format: &str, url: &str, body: &Value) -> Request {
+pub(super) fn rewrite(format: &str, url: &str, body: &Value) -> Request {
     Request::new("POST", format!("/v1/rewrite/{format}/{url}")).json(body)
 }
 
-fn openai_body(model: &str) -> Value {
+pub(super) fn openai_body(model: &str) -> Value {
     json!({"model": model, "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 100})
 }
 
-fn anthropic_body(model: &str) -> Value {
+pub(super) fn anthropic_body(model: &str) -> Value {
     openai_body(model)
 }
 
@@ -46,32 +33,12 @@ fn google_body() -> Value {
     json!({"contents": [{"role": "user", "parts": [{"text": "Hi"}]}], "generationConfig": {"maxOutputTokens": 100}})
 }
 
-fn completions(managed: &Managed) -> Endpoint {
+pub(super) fn completions(managed: &Managed) -> Endpoint {
     managed.openai.endpoint_ending("/v1/chat/completions", |_| json_text(200, COMPLETION))
 }
 
 fn messages(managed: &Managed) -> Endpoint {
     managed.anthropic.endpoint_ending("/v1/messages", |_| json_text(200, MESSAGE))
-}
-
-fn streamed(managed: &Managed) -> Endpoint {
-    managed.openai.endpoint_ending("/v1/chat/completions", |_| {
-        let mut steps = vec![event_stream()];
-        steps.extend(STREAM.map(chunk));
-        steps.push(last_chunk());
-        steps
-    })
-}
-
-/// The data of the events, as far as they are JSON.
-fn events(text: &str) -> Vec<Value> {
-    let data = text.lines().filter_map(|line| line.strip_prefix("data:"));
-    data.filter_map(|data| serde_json::from_str(data.trim()).ok()).collect()
-}
-
-/// The text of a stream in Anthropic's format.
-fn anthropic_text(events: &[Value]) -> String {
-    events.iter().filter_map(|event| event["delta"]["text"].as_str()).collect()
 }
 
 #[test]
@@ -154,258 +121,6 @@ fn clients_of_every_format_call_a_provider_of_another_one() {
 }
 
 #[test]
-fn a_stream_is_converted_as_it_comes_and_its_end_waits_for_the_settlement() {
-    run(async {
-        let managed = Managed::start(&[]).await;
-        let merchant = Merchant::funded("100").await;
-        let gate = Gate::default();
-        let waits = gate.clone();
-        let endpoint = managed.openai.endpoint_ending("/v1/chat/completions", move |call| {
-            let sent: Value = serde_json::from_slice(&call.body).unwrap();
-            assert_eq!(
-                (&sent["stream"], &sent["stream_options"]["include_usage"]),
-                (&json!(true), &json!(true))
-            );
-            let mut steps = vec![event_stream(), chunk(STREAM[0]), Step::Wait(waits.clone())];
-            steps.extend(STREAM[1..].iter().map(chunk));
-            steps.push(last_chunk());
-            steps
-        });
-        let mut body = anthropic_body("gpt-4o");
-        body["stream"] = json!(true);
-        let request = rewrite("anthropic", &format!("{}/v1/messages", endpoint.url), &body);
-        let mut connection = Connection::open(managed.address()).await.unwrap();
-        connection.send(&request.bearer(&merchant.secret_key)).await.unwrap();
-        let head = connection.head("POST").await.unwrap();
-        assert_eq!(head.header("content-type"), Some("text/event-stream"));
-        let mut first = Vec::new();
-        while !String::from_utf8_lossy(&first).contains("Hel") {
-            first.extend(
-                connection.read.piece().await.unwrap().expect("the first text comes before the gate opens"),
-            );
-        }
-        gate.open();
-        let (rest, end) = connection.read.rest().await;
-        assert!(end.is_ok(), "the stream is complete");
-        let text = String::from_utf8([first, rest].concat()).unwrap();
-        let events = events(&text);
-        assert_eq!(anthropic_text(&events), "Hello.", "{text}");
-        assert_eq!(events.first().unwrap()["type"], "message_start");
-        assert_eq!(events.last().unwrap()["type"], "message_stop");
-        let delta = events.iter().find(|event| event["type"] == "message_delta").unwrap();
-        assert_eq!(
-            (&delta["usage"]["output_tokens"], &delta["delta"]["stop_reason"]),
-            (&json!(100), &json!("end_turn"))
-        );
-        let id = head.header("x-service-request-id").unwrap();
-        let metered = merchant.log.event(&format!("{id}/metered")).await.expect("settled before the end");
-        assert_eq!(metered.body["total_merchant_cost"], COST);
-        merchant.nothing_is_held().await;
-    });
-}
-
-#[test]
-fn a_stream_that_breaks_off_is_not_completed_and_is_charged_as_reported() {
-    run(async {
-        let managed = Managed::start(&[]).await;
-        let merchant = Merchant::funded("100").await;
-        let broken = managed.openai.endpoint_ending("/v1/chat/completions", |_| {
-            vec![event_stream(), chunk(STREAM[0]), chunk(STREAM[3]), chunk("data: {\"half\""), Step::Close]
-        });
-        let garbled = managed.openai.endpoint_ending("/v1/chat/completions", |_| {
-            let mut steps = vec![event_stream(), chunk(STREAM[0]), chunk("data: no JSON\n\n")];
-            steps.extend(STREAM[1..].iter().map(chunk));
-            steps.push(last_chunk());
-            steps
-        });
-        for (endpoint, marks) in [(&broken, json!(["partial"])), (&garbled, json!([]))] {
-            let mut body = anthropic_body("gpt-4o");
-            body["stream"] = json!(true);
-            let request = rewrite("anthropic", &endpoint.url, &body);
-            let response = managed.send(&merchant.secret_key, request).await;
-            assert_eq!((response.status, response.complete), (200, false), "{}", response.text());
-            assert_eq!(anthropic_text(&events(&response.text())), "Hel");
-            assert!(!response.text().contains("message_stop"), "{}", response.text());
-            let metered = merchant.charged(&response).await;
-            assert_eq!((&metered["total_merchant_cost"], &metered["marks"]), (&json!(COST), &marks));
-        }
-        merchant.nothing_is_held().await;
-    });
-}
-
-#[test]
-fn a_caller_who_leaves_is_charged_what_the_provider_reports() {
-    run(async {
-        let managed = Managed::start(&[]).await;
-        let merchant = Merchant::funded("100").await;
-        for stream in [true, false] {
-            let gate = Gate::default();
-            let waits = gate.clone();
-            let endpoint = managed.openai.endpoint_ending("/v1/chat/completions", move |_| {
-                let (begin, end): (Vec<&str>, Vec<&str>) = if stream {
-                    (vec![STREAM[0]], STREAM[1..].to_vec())
-                } else {
-                    (vec![&COMPLETION[..50]], vec![&COMPLETION[50..]])
-                };
-                let head = if stream {
-                    event_stream()
-                } else {
-                    farthing_tests::provider::head(
-                        200,
-                        &[("Content-Type", "application/json"), ("Transfer-Encoding", "chunked")],
-                    )
-                };
-                let mut steps = vec![head];
-                steps.extend(begin.iter().map(chunk));
-                steps.push(Step::Wait(waits.clone()));
-                steps.extend(end.iter().map(chunk));
-                steps.push(last_chunk());
-                steps
-            });
-            let mut body = anthropic_body("gpt-4o");
-            body["stream"] = json!(stream);
-            let mut caller = Connection::open(managed.address()).await.unwrap();
-            caller
-                .send(&rewrite("anthropic", &endpoint.url, &body).bearer(&merchant.secret_key))
-                .await
-                .unwrap();
-            eventually("the provider is called", async || (endpoint.calls().len() == 1).then_some(())).await;
-            if stream {
-                caller.head("POST").await.unwrap();
-                caller.read.piece().await.unwrap();
-            }
-            let before = merchant.events().await.len();
-            drop(caller);
-            gate.open();
-            let metered = eventually("it is read to its end", async || {
-                let events = merchant.events().await.split_off(before.saturating_sub(1));
-                events.into_iter().find(|event| event.kind == "request.metered")
-            })
-            .await;
-            assert_eq!(metered.body["total_merchant_cost"], COST, "stream: {stream}");
-            assert_eq!(metered.body["marks"], json!([]), "stream: {stream}");
-        }
-        merchant.nothing_is_held().await;
-    });
-}
-
-#[test]
-fn an_error_of_the_provider_passes_in_the_clients_format_with_its_status() {
-    run(async {
-        let managed = Managed::start(&[]).await;
-        let merchant = Merchant::funded("100").await;
-        for status in [400, 401, 429, 500, 529] {
-            let endpoint = managed.anthropic.endpoint_ending("/v1/messages", move |_| {
-                let error =
-                    json!({"type": "error", "error": {"type": "overloaded_error", "message": "Too much."}});
-                let body = error.to_string();
-                whole(status, &[("Content-Type", "application/json"), ("Retry-After", "7")], body.as_bytes())
-            });
-            let response = managed
-                .send(
-                    &merchant.secret_key,
-                    rewrite("openai", &endpoint.url, &openai_body("claude-haiku-4-5")),
-                )
-                .await;
-            assert_eq!(response.status, status, "{}", response.text());
-            assert_eq!(response.head.header("retry-after"), Some("7"));
-            let error = response.json();
-            assert_eq!(error["error"]["message"], "Too much.", "{error}");
-            assert!(error.get("type").is_none(), "{error}");
-            let failed = merchant.failed(&response).await;
-            assert_eq!(failed["reason"], "provider_status");
-        }
-        // Whatever the body is, also none.
-        for body in ["", "<html>", "[]"] {
-            let endpoint = managed.openai.endpoint_ending("/v1/chat/completions", move |_| {
-                whole(503, &[("Content-Type", "text/html")], body.as_bytes())
-            });
-            let response = managed
-                .send(&merchant.secret_key, rewrite("anthropic", &endpoint.url, &anthropic_body("gpt-4o")))
-                .await;
-            assert_eq!(response.status, 503, "{body}");
-            assert_eq!(response.json()["type"], "error", "{body}: {}", response.text());
-            assert!(response.json()["error"]["message"].is_string());
-            merchant.failed(&response).await;
-        }
-        merchant.nothing_is_held().await;
-    });
-}
-
-#[test]
-fn a_response_that_cannot_be_converted_is_charged_and_the_caller_gets_an_error() {
-    run(async {
-        let managed = Managed::start(&[]).await;
-        let merchant = Merchant::funded("100").await;
-        let usage = "\"usage\":{\"prompt_tokens\":1000,\"completion_tokens\":100}";
-        let bodies: [(Vec<u8>, Option<&str>, &str); 3] = [
-            (format!("{{{usage}, \"choices\": 7}}").into_bytes(), None, COST),
-            (format!("{{{usage}}} and more").into_bytes(), None, COST),
-            (gzip(COMPLETION.as_bytes()), Some("gzip"), COST),
-        ];
-        for (body, coding, cost) in bodies {
-            let endpoint = managed.openai.endpoint_ending("/v1/chat/completions", move |_| {
-                let mut headers = vec![("Content-Type", "application/json")];
-                headers.extend(coding.map(|coding| ("Content-Encoding", coding)));
-                whole(200, &headers, &body)
-            });
-            let request = rewrite("anthropic", &endpoint.url, &anthropic_body("gpt-4o"));
-            let keyed = request.clone().header("Idempotency-Key", endpoint.path.as_str());
-            for request in [request, keyed.clone()] {
-                let response = managed.send(&merchant.secret_key, request).await;
-                response.refused(502, "provider_unreachable");
-                assert_eq!(merchant.charged(&response).await["total_merchant_cost"], cost);
-            }
-            managed.send(&merchant.secret_key, keyed).await.refused(409, "idempotency_completed");
-            assert_eq!(endpoint.calls().len(), 2);
-        }
-        // One that breaks off before its end is no response.
-        let broken = managed.openai.endpoint_ending("/v1/chat/completions", |_| {
-            let head = farthing_tests::provider::head(
-                200,
-                &[("Content-Type", "application/json"), ("Content-Length", "5000")],
-            );
-            vec![head, Step::Bytes(COMPLETION.as_bytes().to_vec()), Step::Close]
-        });
-        let response = managed
-            .send(&merchant.secret_key, rewrite("anthropic", &broken.url, &anthropic_body("gpt-4o")))
-            .await;
-        response.refused(502, "provider_unreachable");
-        let metered = merchant.charged(&response).await;
-        assert_eq!((&metered["total_merchant_cost"], &metered["marks"]), (&json!(COST), &json!(["partial"])));
-        merchant.nothing_is_held().await;
-    });
-}
-
-#[test]
-fn a_converted_response_is_replayed_under_its_idempotency_key() {
-    run(async {
-        let managed = Managed::start(&[]).await;
-        let merchant = Merchant::funded("100").await;
-        let (whole, stream) = (completions(&managed), streamed(&managed));
-        let keyed = |endpoint: &Endpoint, key: &str, body: &Value| {
-            rewrite("anthropic", &endpoint.url, body).header("Idempotency-Key", key)
-        };
-        let body = anthropic_body("gpt-4o");
-        let first = managed.send(&merchant.secret_key, keyed(&whole, "one", &body)).await;
-        assert_eq!(first.expect(200)["content"][0]["text"], "Hello.");
-        let again = managed.send(&merchant.secret_key, keyed(&whole, "one", &body)).await;
-        assert_eq!((again.status, &again.body), (200, &first.body));
-        assert_eq!(again.head.header("content-type"), Some("application/json"));
-        assert_eq!(again.head.header("idempotency-replayed"), Some("true"));
-        let mut body = body;
-        body["stream"] = json!(true);
-        let first = managed.send(&merchant.secret_key, keyed(&stream, "two", &body)).await;
-        assert_eq!((first.status, first.complete), (200, true));
-        managed
-            .send(&merchant.secret_key, keyed(&stream, "two", &body))
-            .await
-            .refused(409, "idempotency_completed");
-        assert_eq!((whole.calls().len(), stream.calls().len()), (1, 1));
-    });
-}
-
-#[test]
 fn a_field_without_a_counterpart_is_named_to_a_client_of_each_format() {
     run(async {
         let managed = Managed::start(&[]).await;
@@ -479,27 +194,34 @@ fn a_url_that_is_no_endpoint_or_holds_a_credential_is_refused() {
 }
 
 #[test]
-fn private_and_local_addresses_are_refused_in_every_spelling() {
+fn private_and_local_addresses_are_refused_by_the_guard_in_every_spelling() {
     run(async {
         let merchant = Merchant::funded("1").await;
-        let gateway = SideGateway::start(merchant.instance, &[]).await;
-        let endpoint = merchant.instance.provider.endpoint_ending("/messages", |_| json(200, &json!({})));
+        let guarded = SideGateway::start(merchant.instance, &[]).await;
+        let endpoint = merchant.instance.provider.endpoint_ending("/messages", |_| json_text(200, MESSAGE));
         let port = merchant.instance.provider.authority().split(':').nth(1).unwrap().to_owned();
-        for host in [
-            "127.0.0.1",
-            "127.1",
-            "2130706433",
-            "0x7f000001",
-            "0177.0.0.1",
-            "127.0.0.1.",
-            "localhost",
-            "0.0.0.0",
-            "[::1]",
-            "[::ffff:127.0.0.1]",
-            "[64:ff9b::7f00:1]",
-            "10.0.0.1",
-            "169.254.169.254",
-            "[fd00:ec2::254]",
+        let call = async |gateway: &SideGateway, url: &str| {
+            let request = rewrite("openai", url, &openai_body("m")).bearer(&merchant.secret_key);
+            let response = request.send(gateway.address).await.unwrap();
+            let code = response.json()["error"]["code"].as_str().map(str::to_owned);
+            (response.status, code.unwrap_or_default())
+        };
+        let (forbidden, invalid) = ("forward_url_forbidden", "forward_url_invalid");
+        for (host, code) in [
+            ("127.0.0.1", forbidden),
+            ("localhost", forbidden),
+            ("0.0.0.0", forbidden),
+            ("[::1]", forbidden),
+            ("[::ffff:127.0.0.1]", forbidden),
+            ("[64:ff9b::7f00:1]", forbidden),
+            ("10.0.0.1", forbidden),
+            ("169.254.169.254", forbidden),
+            ("[fd00:ec2::254]", forbidden),
+            // Some readers take these for addresses, so no URL may have them.
+            ("127.1", invalid),
+            ("2130706433", invalid),
+            ("0x7f000001", invalid),
+            ("0177.0.0.1", invalid),
         ] {
             let url = format!("{host}:{port}{}", endpoint.path);
             for url in [
@@ -508,18 +230,23 @@ fn private_and_local_addresses_are_refused_in_every_spelling() {
                 format!("http:/{url}"),
                 encoded(&url),
             ] {
-                let request = rewrite("openai", &url, &openai_body("m")).bearer(&merchant.secret_key);
-                let response = request.send(gateway.address).await.unwrap();
-                let code = response.json()["error"]["code"].as_str().unwrap_or_default().to_owned();
-                assert!(
-                    ["forward_url_forbidden", "forward_url_invalid", "provider_unreachable"]
-                        .contains(&code.as_str()),
-                    "{url}: {}",
-                    response.text()
-                );
+                assert_eq!(call(&guarded, &url).await, (400, code.to_owned()), "{url}");
             }
         }
         assert!(endpoint.calls().is_empty(), "an internal address was called");
+        // An allowance alone makes the difference.
+        let allowing = SideGateway::start(merchant.instance, &["--allow-address=127.0.0.0/8"]).await;
+        for host in ["127.0.0.1", "[::ffff:127.0.0.1]", "localhost"] {
+            let url = format!("http://{host}:{port}{}", endpoint.path);
+            assert_eq!(call(&allowing, &url).await.0, 200, "{host}");
+        }
+        assert_eq!(endpoint.calls().len(), 3);
+        // This is a name, which has no address.
+        let name = format!("http://127.0.0.1.:{port}{}", endpoint.path);
+        for gateway in [&guarded, &allowing] {
+            assert_eq!(call(gateway, &name).await, (502, "provider_unreachable".to_owned()));
+        }
+        assert_eq!(endpoint.calls().len(), 3);
     });
 }
 

@@ -38,9 +38,15 @@ const SMALL: [&str; 12] = [
 ];
 
 /// Statements whose purpose is to read a whole table.
-const READS_ALL: [&str; 4] = [
+const READS_ALL: [&str; 10] = [
     "ledger/log/src/audit/partition_reader.rs BATCHES",
     "ledger/log/src/audit/mod.rs STATES",
+    "ledger/log/src/verify/pages.rs BATCHES",
+    "ledger/log/src/verify/stored_states.rs STATES",
+    "projector/src/row_audit.rs DIFFERENCES",
+    "projector/src/row_audit.rs COUNT",
+    "projector/src/row_audit.rs ONLY_LIVE",
+    "projector/src/row_audit.rs ONLY_NEW",
     "projector/src/rebuild.rs DIFFERENCES",
     "projector/src/rebuild.rs COUNT",
 ];

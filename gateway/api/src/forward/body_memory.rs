@@ -130,9 +130,25 @@ pub(super) fn beside_others<T>(length: usize, work: impl FnOnce() -> T) -> T {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
     use super::super::turns::tests::merchant;
     use super::*;
+
+    /// Whether `work` lets other tasks of its thread go on at another one. A set of local tasks cannot be moved, so such
+    /// work panics in one.
+    pub(in crate::forward) fn is_beside_others(work: impl FnOnce()) -> bool {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        let local = tokio::task::LocalSet::new();
+        runtime.block_on(local.run_until(async { catch_unwind(AssertUnwindSafe(work)).is_err() }))
+    }
+
+    #[test]
+    fn work_on_a_long_body_lets_other_tasks_go_on() {
+        assert!(is_beside_others(|| beside_others(FREE_BYTES + 1, || ())));
+        assert!(!is_beside_others(|| beside_others(FREE_BYTES, || ())));
+    }
 
     #[test]
     fn a_merchant_has_a_part_of_the_memory_and_all_have_no_more_than_there_is() {

@@ -150,6 +150,9 @@ const ACCEPT_OF_BEDROCK: &str = "x-amzn-bedrock-accept";
 /// The prefix of headers that belong to a signature of AWS.
 const OF_A_SIGNATURE: &str = "x-amz-";
 
+/// The header that switches beta features on in Anthropic's own interface. At Bedrock the body has them, where it is read.
+const BETAS_OF_ANTHROPIC: &str = "anthropic-beta";
+
 /// The same for a call to Amazon Bedrock. Fails with a header that chooses another price.
 pub(super) fn fit_managed_key_of_bedrock(headers: &mut HeaderMap) -> Result<(), HeaderName> {
     let chooses = |name: &&HeaderName| {
@@ -158,7 +161,7 @@ pub(super) fn fit_managed_key_of_bedrock(headers: &mut HeaderMap) -> Result<(), 
     if let Some(name) = headers.keys().find(chooses) {
         return Err(name.clone());
     }
-    remove_where(headers, |name| name.starts_with(OF_A_SIGNATURE));
+    remove_where(headers, |name| name.starts_with(OF_A_SIGNATURE) || name == BETAS_OF_ANTHROPIC);
     Ok(())
 }
 
@@ -403,6 +406,7 @@ mod tests {
         let kept = headers(&[("accept", "*/*"), ("x-amzn-bedrock-accept", "application/json")]);
         let mut given = kept.clone();
         given.insert("x-amz-security-token", HeaderValue::from_static("t"));
+        given.insert("anthropic-beta", HeaderValue::from_static("context-1m-2025-08-07"));
         assert_eq!(fit_managed_key_of_bedrock(&mut given), Ok(()));
         assert_eq!(given, kept);
         for name in [

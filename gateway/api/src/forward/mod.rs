@@ -39,4 +39,4 @@ pub(crate) use self::endpoint::{answer, routes};
 pub(crate) use self::forwarder::Forwarder;
 pub use self::headers::ResponseHeaders;
 pub use self::usage::DecoderMemory;
-pub(crate) use self::usage::{Decoders, LimitMember, Shape};
+pub(crate) use self::usage::{Decoders, LimitMember, Shape, has_known_form};

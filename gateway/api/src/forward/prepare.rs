@@ -29,7 +29,7 @@ use super::request_body::{Ahead, RequestBody};
 use super::response_change::ResponseRule;
 use super::signature::{credentials_of_token, sign_call};
 use super::size;
-use super::usage::{Shape, requesting_usage};
+use super::usage::{RequestedStream, Shape, requesting_usage};
 use super::whole_body::read_whole;
 use super::{credential, metadata};
 use crate::caller_address::CallerAddress;
@@ -226,7 +226,7 @@ async fn finish(
     };
     let limits = size::Limits {
         members: provider.limit_members(&target),
-        model: app.providers.max_tokens(provider, model.as_deref()),
+        model: app.providers.max_tokens(provider, &target, model.as_deref()),
         billed_by: provider.billed_by(&target),
     };
     let size = match json.as_deref().filter(|_| on_spend_key) {
@@ -251,11 +251,14 @@ async fn finish(
     // The instance pays for calls on its own keys, so these must report their usage and have a list price.
     let stream_usage = provider.stream_usage(&target);
     let is_managed = matches!(provider_key, Key::Managed(_));
-    if is_managed && options.hides_usage && stream_usage == StreamUsage::Unknown {
+    let is_stream = options.stream != RequestedStream::None;
+    // Also one that asks for its usage: whether the provider then reports it is not known.
+    if is_managed && is_stream && stream_usage == StreamUsage::Unknown {
         let message = "must be false: this provider is not known to report the usage of such a stream";
         return Err(ApiError::issue(["stream"], message));
     }
-    if asks_for_usage && options.hides_usage && stream_usage == StreamUsage::OnRequest {
+    let hides_usage = options.stream == RequestedStream::WithoutUsage;
+    if asks_for_usage && hides_usage && stream_usage == StreamUsage::OnRequest {
         let altered = json.as_ref().and_then(|json| beside_others(json.len(), || requesting_usage(json)));
         let altered = altered.ok_or_else(|| ApiError::issue(["stream_options"], "must be an object"))?;
         headers::fit_altered_body(&mut outgoing_headers, altered.len());
@@ -266,7 +269,7 @@ async fn finish(
     }
     let mut usage_limit = UsageLimit::default();
     if let Key::Managed(key) = provider_key {
-        usage_limit = app.providers.usage_limit(provider, model.as_deref(), options.answers);
+        usage_limit = app.providers.usage_limit(provider, &target, model.as_deref(), options.answers);
         if options.is_background {
             return Err(ApiError::issue(["background"], "must not be true"));
         }
@@ -275,7 +278,8 @@ async fn finish(
         }
         // A call without a list price is refused for that.
         if list_price != ListPrice::Unlisted {
-            check_managed_body(provider, (json.as_ref(), form.as_ref()), &body, &list_price)?;
+            let given = (json.as_ref(), form.as_ref());
+            check_managed_body(provider, (&target, model.as_deref()), given, &body, &list_price)?;
         }
         // A compressed response may be too long to be read for its usage.
         outgoing_headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));

@@ -94,8 +94,8 @@ impl ReadCall {
         };
         // A provider ignores the body's model if the URL names one.
         let model = provider.model_within(&target).or_else(|| options.model.take());
-        if let (true, Some(json), Some(model)) = (provider.is_bedrock(), &json, &model) {
-            read_bedrock_options(&mut options, json, target.path(), model);
+        if let Some(json) = &json {
+            read_options_of_model(provider, &mut options, json, &target, model.as_deref());
         }
         Ok(Self {
             scope: "/v1/forward",
@@ -121,9 +121,7 @@ impl ReadCall {
     ) -> Result<Self, ApiError> {
         let mut options = if whole.is_empty() { RequestedOptions::default() } else { given_options(whole)? };
         let model = provider.model_within(&target).or_else(|| options.model.take());
-        if let Some(model) = model.as_deref().filter(|_| provider.is_bedrock()) {
-            read_bedrock_options(&mut options, whole, target.path(), model);
-        }
+        read_options_of_model(provider, &mut options, whole, &target, model.as_deref());
         Ok(Self {
             scope: "/v1/forward",
             recorded,
@@ -169,7 +167,7 @@ impl ReadCall {
                 let facts = RequestFacts {
                     model: Some(&model),
                     stream: false,
-                    max_output_tokens: providers.max_tokens(at, Some(&model)).output,
+                    max_output_tokens: providers.max_tokens(at, &target, Some(&model)).output,
                     chat_limit: at.chat_limit(),
                 };
                 convert(forwarder, (conversion, &target), whole, &facts, share)?
@@ -198,6 +196,8 @@ impl ReadCall {
         let of_client = google.as_ref().map(|call| call.model.clone());
         let in_url = providers.at(&target).model_within(&target).or(of_client);
         let conversion = provider.and_then(|provider| Conversion::between(client, provider));
+        // A whole URL that needs no conversion is called as it is.
+        let provider = provider.filter(|_| conversion.is_some() || google.is_some());
         let sent = if let Some(conversion) = conversion {
             if let Some(name) = given.ambiguous {
                 return Err(ambiguous_member(name));
@@ -207,7 +207,7 @@ impl ReadCall {
             let facts = RequestFacts {
                 model: in_url.as_deref(),
                 stream: google.is_some_and(|call| call.stream),
-                max_output_tokens: providers.max_tokens(at, Some(model)).output,
+                max_output_tokens: providers.max_tokens(at, &target, Some(model)).output,
                 chat_limit: at.chat_limit(),
             };
             convert(forwarder, (conversion, &target), whole, &facts, share)?
@@ -264,6 +264,19 @@ fn given_options(whole: &Bytes) -> Result<RequestedOptions, ApiError> {
     let given = beside_others(whole.len(), || read_request(whole));
     // A body that was read asks for at least one answer.
     if given.answers == 0 { Err(ApiError::issue(["body"], "must be a JSON object")) } else { Ok(given) }
+}
+
+/// Reads what the form of `model` alone says, at Bedrock.
+fn read_options_of_model(
+    provider: Recognised<'_>,
+    options: &mut RequestedOptions,
+    whole: &Bytes,
+    target: &Uri,
+    model: Option<&str>,
+) {
+    if let Some(model) = model.filter(|_| provider.is_bedrock()) {
+        beside_others(whole.len(), || read_bedrock_options(options, whole, target.path(), model));
+    }
 }
 
 /// The most values of a body. Each takes memory beside its bytes while the body is read.
@@ -351,7 +364,30 @@ fn path_of(field: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use super::super::body_memory::tests::is_beside_others;
     use super::*;
+    use crate::providers::Providers;
+    use crate::providers::catalogue::Catalogue;
+
+    #[test]
+    fn the_form_of_a_long_body_is_read_beside_other_tasks() {
+        let providers = Providers::new(Vec::new(), BTreeMap::new(), Catalogue::default());
+        for (length, is_long) in [(1_000_000, true), (1_000, false)] {
+            let body = Bytes::from(format!(r#"{{"max_gen_len":9,"prompt":"{}"}}"#, "x".repeat(length)));
+            let url = "https://bedrock-runtime.eu-west-1.amazonaws.com/model/meta.m/invoke";
+            let target: Uri = url.parse().unwrap();
+            let mut options = RequestedOptions { limited_answers: Some(1), ..RequestedOptions::default() };
+            let mut read = || {
+                let at = providers.at(&target);
+                read_options_of_model(at, &mut options, &body, &target, Some("meta.m"));
+            };
+            assert_eq!(is_beside_others(&mut read), is_long);
+            read();
+            assert_eq!(options.max_output_tokens(&[]), Some(9));
+        }
+    }
 
     #[test]
     fn values_are_counted_outside_of_strings() {

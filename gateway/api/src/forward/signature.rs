@@ -1,8 +1,11 @@
 //! Calls that the gateway signs: those with AWS credentials, the caller's or the instance's, instead of a key that is sent.
 //! A signature covers every byte, so a call is signed once nothing more is changed in it.
 
+use std::time::SystemTime;
+
 use http::Request;
 
+use super::body_memory::beside_others;
 use super::credential::Found;
 use super::request_body::RequestBody;
 use crate::app::App;
@@ -39,8 +42,48 @@ pub(super) fn sign_call(
         ApiError::issue(["body"], "must be JSON of at most 256 KiB, with its type, to be signed")
     })?;
     let scope = SigningScope { region: &region, service: SERVICE };
-    sign(outgoing, &body, credentials, scope, app.now().into()).map_err(|error| match error {
+    sign_beside_others(outgoing, &body, credentials, scope, app.now().into()).map_err(|error| match error {
         SignatureError::Header(name) => ApiError::issue([name.as_str()], "must be ASCII, to be signed"),
         SignatureError::Refused(why) => ApiError::internal(format!("a call cannot be signed: {why}")),
     })
+}
+
+/// Signs a call, whose body may be long.
+fn sign_beside_others<B>(
+    outgoing: &mut Request<B>,
+    body: &[u8],
+    credentials: &AwsCredentials,
+    scope: SigningScope<'_>,
+    now: SystemTime,
+) -> Result<(), SignatureError> {
+    beside_others(body.len(), || sign(outgoing, body, credentials, scope, now))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::body_memory::tests::is_beside_others;
+    use super::*;
+
+    #[test]
+    fn a_long_body_is_signed_beside_other_tasks() {
+        let text = "AKIAIOSFODNN7EXAMPLE:wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY";
+        let credentials = AwsCredentials::within(text).unwrap().unwrap();
+        for (length, is_long) in [(1_000_000, true), (1_000, false)] {
+            let mut request = Request::post("https://h/x").body(()).unwrap();
+            let mut work = || {
+                let scope = SigningScope { region: "eu-west-1", service: SERVICE };
+                let signed = sign_beside_others(
+                    &mut request,
+                    &vec![b' '; length],
+                    &credentials,
+                    scope,
+                    SystemTime::UNIX_EPOCH,
+                );
+                assert_eq!(signed, Ok(()));
+            };
+            assert_eq!(is_beside_others(&mut work), is_long);
+            work();
+            assert!(request.headers().contains_key("authorization"));
+        }
+    }
 }

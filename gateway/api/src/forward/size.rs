@@ -9,6 +9,9 @@ use crate::providers::BilledBy;
 /// Tokens of the instructions that a provider adds to a call with tools.
 const TOOL_INSTRUCTIONS_TOKENS: u64 = 1_000;
 
+/// Tokens of the description that a provider adds for each tool that the body only names.
+const TOOL_DESCRIPTION_TOKENS: u64 = 1_000;
+
 /// What limits the size of a call beside its body.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
@@ -29,7 +32,11 @@ pub(super) fn of_call(
 ) -> SizeHint {
     let input_limit = match json.map(content) {
         None | Some(Content::Text) => InputLimit::Body,
-        Some(Content::Tools) => InputLimit::Tokens(input_bytes.saturating_add(TOOL_INSTRUCTIONS_TOKENS)),
+        Some(Content::Tools { undescribed }) => {
+            let descriptions = undescribed.saturating_mul(TOOL_DESCRIPTION_TOKENS);
+            let added = TOOL_INSTRUCTIONS_TOKENS.saturating_add(descriptions);
+            InputLimit::Tokens(input_bytes.saturating_add(added))
+        }
         Some(Content::BeyondText) => {
             let tokens = limits.model.input.zip(options.limited_answers);
             tokens.map_or(InputLimit::Unknown, |(tokens, answers)| {
@@ -85,6 +92,8 @@ mod tests {
         assert_eq!((limited.max_output_tokens, limited.model_output_tokens), (Some(18), Some(600)));
         let tools = size(r#"{"tools":[{"type":"function","function":{"name":"f"}}]}"#, model);
         assert_eq!(tools.input_limit, InputLimit::Tokens(1_100));
+        let named = size(r#"{"tools":[{"type":"bash_20250124"},{"type":"computer_20250124"}]}"#, model);
+        assert_eq!(named.input_limit, InputLimit::Tokens(3_100));
         let image = r#"{"messages":[{"content":[{"type":"image_url","image_url":{"url":"https://a"}}]}]}"#;
         assert_eq!(size(image, model).input_limit, InputLimit::Tokens(5_000));
         assert_eq!(size(image, Split::default()).input_limit, InputLimit::Unknown);

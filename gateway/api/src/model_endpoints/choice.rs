@@ -4,9 +4,9 @@ use farthing_formats::Format;
 use http::Uri;
 
 use super::ModelEndpoint;
-use super::endpoint_url::{ProviderEndpoint, provider_endpoint};
+use super::endpoint_url::{NotServed, ProviderEndpoint, provider_endpoint};
 use crate::error::{ApiError, Resource};
-use crate::providers::{BUILT_IN, CallersKey, Providers};
+use crate::providers::{BUILT_IN, CallersKey, Providers, served_at};
 use crate::target;
 
 /// The provider of a call.
@@ -62,10 +62,23 @@ pub(crate) fn choose(
                 return Err(ApiError::issue(["model"], message));
             }
             Some(provider) => (provider, named),
-            None => explicit.ok_or(ApiError::NotFound(Resource::Model))?,
+            None => explicit.ok_or_else(|| why_unserved(providers, called, named))?,
         },
     };
-    chosen(providers, provider, called, model)?.ok_or(ApiError::NotFound(Resource::Model))
+    chosen(providers, provider, called, model)
+}
+
+/// Whether a call for `model` of `provider` is served at any model endpoint, if the caller or the instance has a key.
+pub(crate) fn is_served(providers: &Providers, provider: &str, model: &str) -> bool {
+    ModelEndpoint::ALL.iter().any(|called| chosen(providers, provider, *called, model).is_ok())
+}
+
+/// Why no provider serves a model that no provider is named for.
+fn why_unserved(providers: &Providers, called: ModelEndpoint, name: &str) -> ApiError {
+    let listing = providers.catalogue().providers_of(name);
+    let mut reasons = listing.filter_map(|provider| chosen(providers, provider, called, name).err());
+    let unknown = ApiError::NotFound(Resource::Model);
+    reasons.find(|why| *why != unknown).unwrap_or(unknown)
 }
 
 /// The provider that offers the model `name` by the catalogue, if any does.
@@ -76,7 +89,7 @@ fn offering<'a>(
     key: CallersKey,
     allowed: &AllowedProviders,
 ) -> Result<Option<&'a str>, ApiError> {
-    let offers = |provider: &&str| provider_endpoint(provider, called, name).is_some();
+    let offers = |provider: &&str| chosen(providers, provider, called, name).is_ok();
     let mut offering: Vec<&str> = providers.catalogue().providers_of(name).filter(offers).collect();
     if offering.len() > 1 && key == CallersKey::Absent {
         // Of those that are allowed and that the instance can pay for, the first of the built-in ones.
@@ -114,15 +127,27 @@ fn chosen(
     provider: &str,
     called: ModelEndpoint,
     model: &str,
-) -> Result<Option<Chosen>, ApiError> {
-    let Some(ProviderEndpoint { path, format }) = provider_endpoint(provider, called, model) else {
-        return Ok(None);
-    };
-    let Some(origin) = providers.origin_of(provider) else { return Ok(None) };
+) -> Result<Chosen, ApiError> {
+    let ProviderEndpoint { path, format } =
+        provider_endpoint(served_at(provider), called, model).map_err(|why| match why {
+            NotServed::NoSuchEndpoint => ApiError::NotFound(Resource::Model),
+            NotServed::FormatOfBedrock => ApiError::issue(["model"], BEDROCKS_FORMATS),
+        })?;
+    let origin = providers.origin_of(provider).ok_or_else(|| {
+        let message = format!(
+            "is one of {provider}, whose hosts belong to a customer or a region: the operator must name one by \
+             --provider-host, or the call must name its URL, by /v1/forward or /v1/rewrite"
+        );
+        ApiError::issue(["model"], message)
+    })?;
     let url = target::checked(&format!("{origin}{path}"))
         .map_err(|why| ApiError::internal(format!("the URL of {provider} {why}")))?;
-    Ok(Some(Chosen { model: model.to_owned(), url, format }))
+    Ok(Chosen { model: model.to_owned(), url, format })
 }
+
+/// Why most models of Bedrock are refused.
+const BEDROCKS_FORMATS: &str = "is one of bedrock in a format of its own, which is not converted: only openai.… models are \
+                                called here, others by /v1/forward";
 
 #[cfg(test)]
 mod tests {
@@ -139,13 +164,22 @@ mod tests {
         {"provider":"groq","model":"openai/oss","input_per_1m":"1"},
         {"provider":"openai","model":"both","input_per_1m":"1"},
         {"provider":"mistral","model":"both","input_per_1m":"1"},
-        {"provider":"plain","model":"unserved","input_per_1m":"1"}]}"#;
+        {"provider":"plain","model":"unserved","input_per_1m":"1"},
+        {"provider":"azure","model":"our-deployment","input_per_1m":"1"},
+        {"provider":"azure","model":"gpt","input_per_1m":"1"},
+        {"provider":"bedrock","model":"openai.oss","input_per_1m":"1"},
+        {"provider":"bedrock","model":"amazon.nova","input_per_1m":"1"},
+        {"provider":"perplexity","model":"sonar","input_per_1m":"1"}]}"#;
+
+    fn host(name: &str, host: &str, port: u16) -> ProviderHost {
+        ProviderHost { name: name.to_owned(), host: host.to_owned(), port }
+    }
 
     fn providers(keys: &[&str]) -> Providers {
-        let hosts = vec![
-            ProviderHost { name: "xai".to_owned(), host: "127.0.0.1".to_owned(), port: 9 },
-            ProviderHost { name: "deepseek".to_owned(), host: "[::1]".to_owned(), port: 443 },
-        ];
+        providers_at(vec![host("xai", "127.0.0.1", 9), host("deepseek", "[::1]", 443)], keys)
+    }
+
+    fn providers_at(hosts: Vec<ProviderHost>, keys: &[&str]) -> Providers {
         let key = |name: &&str| ((*name).to_owned(), ProviderKey::new("sk-ours").unwrap());
         let keys: BTreeMap<_, _> = keys.iter().map(key).collect();
         Providers::new(hosts, keys, Catalogue::read(CATALOGUE).unwrap())
@@ -229,6 +263,67 @@ mod tests {
         ] {
             let told = url(named, ModelEndpoint::ChatCompletions, CallersKey::Absent, &[]);
             assert_eq!(told.as_deref(), Ok(expected), "{named}");
+        }
+    }
+
+    #[test]
+    fn a_provider_of_rented_or_regional_hosts_is_served_where_the_operator_names_one() {
+        let at = |hosts: &[ProviderHost], named: &str| {
+            let providers = providers_at(hosts.to_vec(), &[]);
+            let key = CallersKey::Absent;
+            let chosen =
+                choose(&providers, ModelEndpoint::ChatCompletions, named, key, &AllowedProviders::All);
+            chosen.map(|chosen| format!("{} {}", chosen.url, chosen.model))
+        };
+        let hosts = [
+            host("azure", "ours.openai.azure.com", 443),
+            host("bedrock", "bedrock-runtime.eu-west-1.amazonaws.com", 443),
+        ];
+        let azure = "https://ours.openai.azure.com:443/openai/v1/chat/completions";
+        let bedrock = "https://bedrock-runtime.eu-west-1.amazonaws.com:443/openai/v1/chat/completions";
+        for (named, expected) in [
+            ("azure/our-deployment", format!("{azure} our-deployment")),
+            ("our-deployment", format!("{azure} our-deployment")),
+            ("azure/another", format!("{azure} another")),
+            ("bedrock/openai.gpt-oss-20b-1:0", format!("{bedrock} openai.gpt-oss-20b-1:0")),
+            ("openai.oss", format!("{bedrock} openai.oss")),
+            // Of two providers, the first in the table.
+            ("gpt", "https://api.openai.com/v1/chat/completions gpt".to_owned()),
+        ] {
+            assert_eq!(at(&hosts, named), Ok(expected), "{named}");
+        }
+        let refused = |hosts: &[ProviderHost], named: &str, why: &str| {
+            let error = at(hosts, named).unwrap_err();
+            assert_eq!(error.code(), "validation_error", "{named}: {error:?}");
+            assert!(format!("{error:?}").contains(why), "{named}: {error:?}");
+        };
+        for named in ["azure/our-deployment", "our-deployment", "bedrock/openai.oss", "openai.oss"] {
+            refused(&[], named, "--provider-host");
+        }
+        assert!(at(&[], "gpt").is_ok(), "the other provider is served");
+        for named in ["bedrock/amazon.nova", "amazon.nova", "bedrock/eu.anthropic.claude"] {
+            refused(&hosts, named, "not converted");
+        }
+    }
+
+    #[test]
+    fn a_model_is_listed_if_a_model_endpoint_serves_it() {
+        let named = providers_at(
+            vec![host("azure", "ours.openai.azure.com", 443), host("bedrock", "127.0.0.1", 9)],
+            &[],
+        );
+        let none = providers_at(Vec::new(), &[]);
+        for (provider, model, with_hosts, without) in [
+            ("openai", "gpt", true, true),
+            ("perplexity", "sonar", true, true),
+            ("azure", "our-deployment", true, false),
+            ("bedrock", "openai.oss", true, false),
+            ("bedrock", "amazon.nova", false, false),
+            ("plain", "unserved", false, false),
+            ("google", "a/b", true, true),
+        ] {
+            assert_eq!(is_served(&named, provider, model), with_hosts, "{provider} {model}");
+            assert_eq!(is_served(&none, provider, model), without, "{provider} {model}");
         }
     }
 

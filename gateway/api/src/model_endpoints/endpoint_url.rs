@@ -3,6 +3,7 @@
 use farthing_formats::Format;
 
 use super::ModelEndpoint;
+use crate::providers::{BesideChat, Served};
 
 /// A provider's own endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,73 +14,49 @@ pub(super) struct ProviderEndpoint {
     pub(super) format: Option<Format>,
 }
 
-/// What a provider with OpenAI's format serves.
-#[derive(Debug, Clone, Copy)]
-struct OpenaiLike {
-    /// The path before `/chat/completions`.
-    base: &'static str,
-    responses: Serves,
-    embeddings: Serves,
-}
-
-/// Whether a provider serves an endpoint.
+/// Why a provider serves no call for a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Serves {
-    Yes,
-    No,
+pub(super) enum NotServed {
+    /// It has no such endpoint, or no model can have this name.
+    NoSuchEndpoint,
+    /// The model is one of Bedrock's that have a format of their own.
+    FormatOfBedrock,
 }
 
-/// The endpoint of `provider` for a call for `model` that came to `called`; `None` if it serves none.
+/// What the names of OpenAI's models begin with at Bedrock.
+const OPENAI_AT_BEDROCK: &str = "openai.";
+
+/// The endpoint of a provider that serves as `served` says, for a call for `model` that came to `called`.
 pub(super) fn provider_endpoint(
-    provider: &str,
+    served: Served,
     called: ModelEndpoint,
     model: &str,
-) -> Option<ProviderEndpoint> {
-    match provider {
-        "anthropic" => anthropic(called),
-        "google" => google(called, model),
-        _ => openai_like(provider).and_then(|provider| provider.endpoint(called)),
-    }
+) -> Result<ProviderEndpoint, NotServed> {
+    let found = match served {
+        Served::Openai { base, beside } => openai_like(base, beside, called),
+        Served::Anthropic => anthropic(called),
+        Served::Google => google(called, model),
+        Served::Bedrock if called != ModelEndpoint::Embeddings && !model.starts_with(OPENAI_AT_BEDROCK) => {
+            return Err(NotServed::FormatOfBedrock);
+        }
+        Served::Bedrock => openai_like("/openai/v1", &[], called),
+        Served::Nowhere => None,
+    };
+    found.ok_or(NotServed::NoSuchEndpoint)
 }
 
-const fn provider_of(base: &'static str, responses: Serves, embeddings: Serves) -> OpenaiLike {
-    OpenaiLike { base, responses, embeddings }
-}
-
-/// The providers with OpenAI's format that have prices in the built-in catalogue.
-const OPENAI_LIKE: [(&str, OpenaiLike); 11] = [
-    ("openai", provider_of("/v1", Serves::Yes, Serves::Yes)),
-    ("mistral", provider_of("/v1", Serves::No, Serves::Yes)),
-    ("deepseek", provider_of("/v1", Serves::No, Serves::No)),
-    ("xai", provider_of("/v1", Serves::Yes, Serves::No)),
-    ("groq", provider_of("/openai/v1", Serves::Yes, Serves::No)),
-    ("together", provider_of("/v1", Serves::No, Serves::Yes)),
-    ("fireworks", provider_of("/inference/v1", Serves::No, Serves::Yes)),
-    ("cohere", provider_of("/compatibility/v1", Serves::No, Serves::Yes)),
-    ("cerebras", provider_of("/v1", Serves::No, Serves::No)),
-    ("moonshot", provider_of("/v1", Serves::No, Serves::No)),
-    ("zai", provider_of("/api/paas/v4", Serves::No, Serves::No)),
-];
-
-fn openai_like(provider: &str) -> Option<OpenaiLike> {
-    let found = OPENAI_LIKE.iter().find(|(name, _)| *name == provider);
-    found.map(|(_, like)| *like)
-}
-
-impl OpenaiLike {
-    fn endpoint(self, called: ModelEndpoint) -> Option<ProviderEndpoint> {
-        let (end, format) = match called {
-            ModelEndpoint::Responses if self.responses == Serves::Yes => {
-                ("responses", Some(Format::OpenaiResponses))
-            }
-            ModelEndpoint::ChatCompletions | ModelEndpoint::Responses | ModelEndpoint::Messages => {
-                ("chat/completions", Some(Format::OpenaiChat))
-            }
-            ModelEndpoint::Embeddings if self.embeddings == Serves::Yes => ("embeddings", None),
-            ModelEndpoint::Embeddings => return None,
-        };
-        Some(ProviderEndpoint { path: format!("{}/{end}", self.base), format })
-    }
+fn openai_like(base: &str, beside: &[BesideChat], called: ModelEndpoint) -> Option<ProviderEndpoint> {
+    let (end, format) = match called {
+        ModelEndpoint::Responses if beside.contains(&BesideChat::Responses) => {
+            ("responses", Some(Format::OpenaiResponses))
+        }
+        ModelEndpoint::ChatCompletions | ModelEndpoint::Responses | ModelEndpoint::Messages => {
+            ("chat/completions", Some(Format::OpenaiChat))
+        }
+        ModelEndpoint::Embeddings if beside.contains(&BesideChat::Embeddings) => ("embeddings", None),
+        ModelEndpoint::Embeddings => return None,
+    };
+    Some(ProviderEndpoint { path: format!("{base}/{end}"), format })
 }
 
 fn anthropic(called: ModelEndpoint) -> Option<ProviderEndpoint> {
@@ -111,6 +88,7 @@ fn google(called: ModelEndpoint, model: &str) -> Option<ProviderEndpoint> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::providers::{BUILT_IN, served_at};
 
     #[test]
     fn a_provider_serves_a_call_in_its_own_format_where_it_has_no_endpoint_of_the_callers() {
@@ -128,16 +106,22 @@ mod tests {
             ("anthropic", Messages, "/v1/messages", Some(Format::Anthropic)),
             ("google", Messages, "/v1beta/models/m-1.5:generateContent", Some(Format::Google)),
             ("google", Embeddings, "/v1beta/openai/embeddings", None),
+            ("perplexity", ChatCompletions, "/chat/completions", Some(Format::OpenaiChat)),
+            ("openrouter", Responses, "/api/v1/chat/completions", Some(Format::OpenaiChat)),
+            ("azure", Responses, "/openai/v1/responses", Some(Format::OpenaiResponses)),
+            ("azure", Embeddings, "/openai/v1/embeddings", None),
+            ("dashscope", Embeddings, "/compatible-mode/v1/embeddings", None),
         ] {
-            let endpoint = provider_endpoint(provider, called, "m-1.5");
+            let endpoint = provider_endpoint(served_at(provider), called, "m-1.5");
             let expected = ProviderEndpoint { path: path.to_owned(), format };
-            assert_eq!(endpoint, Some(expected), "{provider} {called:?}");
+            assert_eq!(endpoint, Ok(expected), "{provider} {called:?}");
         }
         for (provider, called, model) in [
             ("anthropic", Embeddings, "m"),
             ("xai", Embeddings, "m"),
             ("other", ChatCompletions, "m"),
             ("plain", Messages, "m"),
+            ("perplexity", Embeddings, "m"),
             ("google", ChatCompletions, "a/../b"),
             ("google", ChatCompletions, ".."),
             ("google", ChatCompletions, "a:b"),
@@ -145,7 +129,32 @@ mod tests {
             ("google", ChatCompletions, "a%2fb"),
             ("google", ChatCompletions, ""),
         ] {
-            assert_eq!(provider_endpoint(provider, called, model), None, "{provider} {called:?} {model}");
+            let endpoint = provider_endpoint(served_at(provider), called, model);
+            assert_eq!(endpoint, Err(NotServed::NoSuchEndpoint), "{provider} {called:?} {model}");
+        }
+    }
+
+    #[test]
+    fn bedrock_serves_openais_models_in_openais_format_and_no_others() {
+        use ModelEndpoint::{ChatCompletions, Embeddings, Messages, Responses};
+        let endpoint = |called, model| provider_endpoint(Served::Bedrock, called, model);
+        for called in [ChatCompletions, Responses, Messages] {
+            let served = endpoint(called, "openai.gpt-oss-20b-1:0").unwrap();
+            let expected = ("/openai/v1/chat/completions", Some(Format::OpenaiChat));
+            assert_eq!((served.path.as_str(), served.format), expected);
+            for model in ["amazon.nova-lite-v1:0", "eu.anthropic.claude", "", "openai"] {
+                assert_eq!(endpoint(called, model), Err(NotServed::FormatOfBedrock), "{model}");
+            }
+        }
+        assert_eq!(endpoint(Embeddings, "openai.m"), Err(NotServed::NoSuchEndpoint));
+    }
+
+    #[test]
+    fn every_built_in_provider_serves_chat_completions() {
+        for facts in BUILT_IN {
+            let endpoint = provider_endpoint(facts.served, ModelEndpoint::ChatCompletions, "openai.m");
+            let path = endpoint.unwrap().path;
+            assert!(path.starts_with('/') && !path.contains("//"), "{}: {path}", facts.name);
         }
     }
 }

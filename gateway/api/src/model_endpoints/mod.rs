@@ -8,7 +8,7 @@ mod routes;
 use farthing_core::event::RequestShape;
 use farthing_formats::Format;
 
-pub(crate) use self::choice::{AllowedProviders, Chosen, choose};
+pub(crate) use self::choice::{AllowedProviders, Chosen, choose, is_served};
 pub(crate) use self::routes::{RequestOfAFormat, any_method, described, routes};
 
 /// A model endpoint.
@@ -25,6 +25,9 @@ pub(crate) enum ModelEndpoint {
 }
 
 impl ModelEndpoint {
+    /// All of them.
+    const ALL: [Self; 4] = [Self::ChatCompletions, Self::Responses, Self::Embeddings, Self::Messages];
+
     /// Its path.
     pub(crate) const fn path(self) -> &'static str {
         match self {

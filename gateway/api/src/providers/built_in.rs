@@ -1,7 +1,10 @@
 //! The table of the built-in providers. `docs/providers.md` describes each row. Pure.
 
+use super::facts::BesideChat::{Embeddings, Responses};
 use super::facts::HostPattern::{self, Exact, Regional, Resource};
-use super::facts::{ChatLimit, KeySlot, ModelInUrl, ProviderFacts, QueryRule, StreamUsage};
+use super::facts::{
+    BesideChat, ChatLimit, KeySlot, ModelInUrl, ProviderFacts, QueryRule, Served, StreamUsage,
+};
 use crate::forward::Shape;
 
 /// Endpoints in the format of OpenAI, and that of Anthropic, which some providers serve beside it.
@@ -19,7 +22,11 @@ const OPENAIS_OWN: &[&str] = &[
 ];
 
 /// A provider whose interface is OpenAI's. Every row below says where it differs.
-const fn openai_compatible(name: &'static str, hosts: &'static [HostPattern]) -> ProviderFacts {
+const fn openai_compatible(
+    name: &'static str,
+    hosts: &'static [HostPattern],
+    served: Served,
+) -> ProviderFacts {
     ProviderFacts {
         name,
         trace_name: None,
@@ -34,7 +41,13 @@ const fn openai_compatible(name: &'static str, hosts: &'static [HostPattern]) ->
         model_in_url: ModelInUrl::Method,
         // Older than `max_completion_tokens`, which not every provider took over.
         chat_limit: ChatLimit::MaxTokens,
+        served,
     }
+}
+
+/// Chat completions in OpenAI's format at `{base}/chat/completions`, and the endpoints `beside` it.
+const fn chat_at(base: &'static str, beside: &'static [BesideChat]) -> Served {
+    Served::Openai { base, beside }
 }
 
 /// The built-in providers.
@@ -43,7 +56,7 @@ pub static BUILT_IN: &[ProviderFacts] = &[
         trace_name: Some("openai"),
         endpoints: OPENAIS_OWN,
         chat_limit: ChatLimit::Either,
-        ..openai_compatible("openai", &[Exact("api.openai.com")])
+        ..openai_compatible("openai", &[Exact("api.openai.com")], chat_at("/v1", &[Responses, Embeddings]))
     },
     ProviderFacts {
         trace_name: Some("anthropic"),
@@ -51,7 +64,7 @@ pub static BUILT_IN: &[ProviderFacts] = &[
         shape: Shape::Anthropic,
         endpoints: &["/messages", "/chat/completions"],
         chat_limit: ChatLimit::Either,
-        ..openai_compatible("anthropic", &[Exact("api.anthropic.com")])
+        ..openai_compatible("anthropic", &[Exact("api.anthropic.com")], Served::Anthropic)
     },
     ProviderFacts {
         trace_name: Some("gcp.gemini"),
@@ -60,57 +73,65 @@ pub static BUILT_IN: &[ProviderFacts] = &[
         shape: Shape::Google,
         endpoints: &["/generateContent", "/streamGenerateContent", "/chat/completions", "/embeddings"],
         query: QueryRule::ResponseFormat,
-        ..openai_compatible("google", &[Exact("generativelanguage.googleapis.com")])
+        ..openai_compatible("google", &[Exact("generativelanguage.googleapis.com")], Served::Google)
     },
     ProviderFacts {
         trace_name: Some("deepseek"),
-        ..openai_compatible("deepseek", &[Exact("api.deepseek.com")])
+        ..openai_compatible("deepseek", &[Exact("api.deepseek.com")], chat_at("/v1", &[]))
     },
     ProviderFacts {
         trace_name: Some("mistral_ai"),
         // It refuses the option.
         stream_usage: StreamUsage::Always,
-        ..openai_compatible("mistral", &[Exact("api.mistral.ai")])
+        ..openai_compatible("mistral", &[Exact("api.mistral.ai")], chat_at("/v1", &[Embeddings]))
     },
     ProviderFacts {
         trace_name: Some("x_ai"),
         // The answer is fetched later, by a call of its own.
         unpriced: &["deferred"],
         chat_limit: ChatLimit::Either,
-        ..openai_compatible("xai", &[Exact("api.x.ai")])
+        ..openai_compatible("xai", &[Exact("api.x.ai")], chat_at("/v1", &[Responses]))
     },
     ProviderFacts {
         trace_name: Some("groq"),
         chat_limit: ChatLimit::Either,
-        ..openai_compatible("groq", &[Exact("api.groq.com")])
+        ..openai_compatible("groq", &[Exact("api.groq.com")], chat_at("/openai/v1", &[Responses]))
     },
-    openai_compatible("together", &[Exact("api.together.xyz"), Exact("api.together.ai")]),
-    openai_compatible("fireworks", &[Exact("api.fireworks.ai")]),
+    openai_compatible(
+        "together",
+        &[Exact("api.together.xyz"), Exact("api.together.ai")],
+        chat_at("/v1", &[Embeddings]),
+    ),
+    openai_compatible("fireworks", &[Exact("api.fireworks.ai")], chat_at("/inference/v1", &[Embeddings])),
     ProviderFacts {
         trace_name: Some("cohere"),
         shape: Shape::Cohere,
-        // Its OpenAI-compatible path refuses the option.
+        // Whether its OpenAI-compatible path takes the option, and reports then, sources say in two ways.
         stream_usage: StreamUsage::Unknown,
         endpoints: &["/chat", "/embed", "/chat/completions", "/embeddings"],
         unpriced: &["connectors", "images", "inputs"],
-        ..openai_compatible("cohere", &[Exact("api.cohere.com"), Exact("api.cohere.ai")])
+        ..openai_compatible(
+            "cohere",
+            &[Exact("api.cohere.com"), Exact("api.cohere.ai")],
+            chat_at("/compatibility/v1", &[Embeddings]),
+        )
     },
     ProviderFacts {
         chat_limit: ChatLimit::MaxCompletionTokens,
-        ..openai_compatible("cerebras", &[Exact("api.cerebras.ai")])
+        ..openai_compatible("cerebras", &[Exact("api.cerebras.ai")], chat_at("/v1", &[]))
     },
     ProviderFacts {
         trace_name: Some("perplexity"),
         stream_usage: StreamUsage::Always,
-        ..openai_compatible("perplexity", &[Exact("api.perplexity.ai")])
+        ..openai_compatible("perplexity", &[Exact("api.perplexity.ai")], chat_at("", &[]))
     },
     ProviderFacts {
         stream_usage: StreamUsage::Always,
         // Other models, providers and plugins with prices of their own.
         unpriced: &["models", "provider", "plugins", "route", "preset"],
-        ..openai_compatible("openrouter", &[Exact("openrouter.ai")])
+        ..openai_compatible("openrouter", &[Exact("openrouter.ai")], chat_at("/api/v1", &[]))
     },
-    openai_compatible("deepinfra", &[Exact("api.deepinfra.com")]),
+    openai_compatible("deepinfra", &[Exact("api.deepinfra.com")], chat_at("/v1/openai", &[Embeddings])),
     openai_compatible(
         "nebius",
         &[
@@ -118,22 +139,27 @@ pub static BUILT_IN: &[ProviderFacts] = &[
             Exact("api.studio.nebius.com"),
             Exact("api.studio.nebius.ai"),
         ],
+        chat_at("/v1", &[Embeddings]),
     ),
-    openai_compatible("sambanova", &[Exact("api.sambanova.ai")]),
-    openai_compatible("hyperbolic", &[Exact("api.hyperbolic.xyz")]),
-    openai_compatible("moonshot", &[Exact("api.moonshot.ai")]),
-    openai_compatible("zai", &[Exact("api.z.ai")]),
+    openai_compatible("sambanova", &[Exact("api.sambanova.ai")], chat_at("/v1", &[])),
+    openai_compatible("hyperbolic", &[Exact("api.hyperbolic.xyz")], chat_at("/v1", &[])),
+    openai_compatible("moonshot", &[Exact("api.moonshot.ai")], chat_at("/v1", &[])),
+    openai_compatible("zai", &[Exact("api.z.ai")], chat_at("/api/paas/v4", &[])),
     ProviderFacts {
         unpriced: &["enable_search", "search_options"],
-        ..openai_compatible("dashscope", &[Exact("dashscope-intl.aliyuncs.com")])
+        ..openai_compatible(
+            "dashscope",
+            &[Exact("dashscope-intl.aliyuncs.com")],
+            chat_at("/compatible-mode/v1", &[Embeddings]),
+        )
     },
-    openai_compatible("nvidia", &[Exact("integrate.api.nvidia.com")]),
-    openai_compatible("github", &[Exact("models.github.ai")]),
-    openai_compatible("huggingface", &[Exact("router.huggingface.co")]),
+    openai_compatible("nvidia", &[Exact("integrate.api.nvidia.com")], chat_at("/v1", &[Embeddings])),
+    openai_compatible("github", &[Exact("models.github.ai")], chat_at("/inference", &[Embeddings])),
+    openai_compatible("huggingface", &[Exact("router.huggingface.co")], chat_at("/v1", &[])),
     ProviderFacts {
         // Other models and providers with prices of their own.
         unpriced: &["models", "providerOptions"],
-        ..openai_compatible("vercel", &[Exact("ai-gateway.vercel.sh")])
+        ..openai_compatible("vercel", &[Exact("ai-gateway.vercel.sh")], chat_at("/v1", &[Embeddings]))
     },
     ProviderFacts {
         trace_name: Some("azure.ai.openai"),
@@ -148,6 +174,7 @@ pub static BUILT_IN: &[ProviderFacts] = &[
                 Resource(".cognitiveservices.azure.com"),
                 Resource(".services.ai.azure.com"),
             ],
+            chat_at("/openai/v1", &[Responses, Embeddings]),
         )
     },
     ProviderFacts {
@@ -169,6 +196,7 @@ pub static BUILT_IN: &[ProviderFacts] = &[
                 Regional("bedrock-runtime.", ".amazonaws.com"),
                 Regional("bedrock-runtime-fips.", ".amazonaws.com"),
             ],
+            Served::Bedrock,
         )
     },
 ];
@@ -176,14 +204,14 @@ pub static BUILT_IN: &[ProviderFacts] = &[
 /// A host that the operator gave a name of its own. It is taken for one with OpenAI's interface that reports usage in the
 /// standard object.
 pub(super) static NAMED_BY_THE_OPERATOR: ProviderFacts =
-    ProviderFacts { shape: Shape::Standard, ..openai_compatible("", &[]) };
+    ProviderFacts { shape: Shape::Standard, ..openai_compatible("", &[], Served::Nowhere) };
 
 /// Every other host.
 pub(super) static OTHER: ProviderFacts = ProviderFacts {
     shape: Shape::Standard,
     // Only fees are charged there, and completion.md section 3 counts both.
     chat_limit: ChatLimit::Either,
-    ..openai_compatible(super::OTHER, &[])
+    ..openai_compatible(super::OTHER, &[], Served::Nowhere)
 };
 
 #[cfg(test)]

@@ -33,6 +33,37 @@ pub struct ProviderFacts {
     pub(super) model_in_url: ModelInUrl,
     /// The members by which its Chat Completions limit their output.
     pub(super) chat_limit: ChatLimit,
+    /// Where it serves calls of the model endpoints.
+    pub(crate) served: Served,
+}
+
+/// Where a provider serves calls of the model endpoints (completion.md section 11), behind its host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Served {
+    /// In the formats of OpenAI, at paths that begin with `base`: `/chat/completions`, and the endpoints in `beside`.
+    Openai {
+        /// What stands before the paths.
+        base: &'static str,
+        /// The endpoints beside chat completions.
+        beside: &'static [BesideChat],
+    },
+    /// In Anthropic's format.
+    Anthropic,
+    /// In Google's format, with the model in the path.
+    Google,
+    /// As OpenAI's chat completions, for OpenAI's models alone. Other models of Bedrock have formats of their own.
+    Bedrock,
+    /// Nowhere that is known.
+    Nowhere,
+}
+
+/// An endpoint in a format of OpenAI that not every provider has beside chat completions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BesideChat {
+    /// `/responses`. One that its provider calls a trial is left out.
+    Responses,
+    /// `/embeddings`.
+    Embeddings,
 }
 
 /// The members by which a provider's Chat Completions limit their output, as it documents them. A member that it does not
@@ -124,7 +155,7 @@ pub(crate) enum StreamUsage {
     OnRequest,
     /// Always. Some of these providers refuse the option.
     Always,
-    /// Not known, and the option is refused. No managed key is used for such a stream.
+    /// Not known, also with the option, which the provider may refuse. No managed key is used for such a stream.
     Unknown,
 }
 

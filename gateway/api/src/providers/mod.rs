@@ -8,6 +8,8 @@ mod endpoints;
 mod facts;
 mod limit_members;
 mod plain_http;
+mod provider_host;
+mod provider_key;
 mod usage_limit;
 
 use std::collections::BTreeMap;
@@ -18,7 +20,6 @@ use farthing_core::model_price::ListPrice;
 use farthing_core::usage::Split;
 use farthing_formats::ChatLimitMember;
 use http::{HeaderName, HeaderValue, Method, Uri};
-use zeroize::Zeroize as _;
 
 pub use self::aws::InvalidCredentials;
 pub(crate) use self::aws::{AwsCredentials, SignatureError, SigningScope, sign};
@@ -26,11 +27,14 @@ pub(crate) use self::bedrock::{Operation, operation_of};
 pub use self::built_in::BUILT_IN;
 pub(crate) use self::endpoints::{BilledBy, method_model_within};
 pub use self::facts::ProviderFacts;
+pub(crate) use self::facts::{BesideChat, KeySlot, Served, StreamUsage};
 use self::facts::{HostOwner, QueryRule};
-pub(crate) use self::facts::{KeySlot, StreamUsage};
+use self::provider_host::NamedRegions;
+pub use self::provider_host::{InvalidHost, ProviderHost};
+pub use self::provider_key::{InvalidKey, ProviderKey};
 pub(crate) use self::usage_limit::UsageLimit;
-use crate::forward::{LimitMember, Shape};
-use crate::providers::catalogue::Catalogue;
+use crate::forward::{LimitMember, Shape, has_known_form};
+use crate::providers::catalogue::{Catalogue, Listed};
 use crate::target;
 
 /// The name of a provider that is not built in.
@@ -39,80 +43,11 @@ pub(crate) const OTHER: &str = "other";
 /// The port of https.
 const HTTPS_PORT: u16 = 443;
 
-/// The longest provider key, in bytes.
-const MAX_KEY: usize = 4096;
-
-/// A host, configured by the operator, that has the interface of a provider.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ProviderHost {
-    /// The provider's name, for example `openai`.
-    pub name: String,
-    /// Its host.
-    pub host: String,
-    /// Its port.
-    pub port: u16,
-}
-
-/// A managed provider key. Invariant: `Debug` does not reveal it. Its memory is overwritten when it is dropped.
-#[derive(Clone, PartialEq, Eq)]
-pub struct ProviderKey(String);
-
-impl ProviderKey {
-    /// The key, if `text` consists of 1 to 4096 visible ASCII characters.
-    pub fn new(text: &str) -> Option<Self> {
-        let is_key =
-            !text.is_empty() && text.len() <= MAX_KEY && text.bytes().all(|byte| byte.is_ascii_graphic());
-        is_key.then(|| Self(text.to_owned()))
-    }
-
-    /// The same for the provider `name`, whose keys may have a form of their own.
-    pub fn of_provider(name: &str, text: &str) -> Result<Self, InvalidKey> {
-        let key = Self::new(text).ok_or(InvalidKey::NotVisible)?;
-        if facts_of(name).is_bedrock() {
-            AwsCredentials::within(text)?;
-        }
-        Ok(key)
-    }
-
-    /// The key itself, to pass it to another process of the same instance.
-    pub fn reveal(&self) -> &str {
-        &self.0
-    }
-
-    fn header(&self, name: HeaderName, prefix: &str) -> (HeaderName, HeaderValue) {
-        let mut value = HeaderValue::try_from(format!("{prefix}{}", self.0)).expect("a key is visible ASCII");
-        value.set_sensitive(true);
-        (name, value)
-    }
-}
-
-/// Why a text is no provider key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidKey {
-    /// It is empty, too long, or has other characters.
-    #[error("must be one line of visible ASCII characters")]
-    NotVisible,
-    /// It is no key of Amazon Bedrock.
-    #[error(transparent)]
-    OfBedrock(#[from] InvalidCredentials),
-}
-
-impl Drop for ProviderKey {
-    fn drop(&mut self) {
-        self.0.zeroize();
-    }
-}
-
-impl fmt::Debug for ProviderKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ProviderKey(****)")
-    }
-}
-
 /// The providers that this instance knows.
 #[derive(Debug)]
 pub(crate) struct Providers {
     hosts: Vec<ProviderHost>,
+    regions: NamedRegions,
     keys: BTreeMap<String, ProviderKey>,
     catalogue: Catalogue,
 }
@@ -168,8 +103,15 @@ impl Recognised<'_> {
     }
 
     /// The AWS credentials in a key for this provider, by which calls are signed; `None` if the key is sent as it is.
-    pub(crate) fn credentials_within(self, key: &str) -> Result<Option<AwsCredentials>, InvalidCredentials> {
-        if self.is_bedrock() { AwsCredentials::within(key) } else { Ok(None) }
+    /// Fails for credentials at another provider than Bedrock, which would get the secret.
+    pub(crate) fn credentials_within(self, key: &str) -> Result<Option<AwsCredentials>, InvalidKey> {
+        if self.is_bedrock() {
+            return Ok(AwsCredentials::within(key)?);
+        }
+        // The keys of an unknown provider may have any form, so only what begins as AWS's own does is taken for one.
+        let is_of_aws =
+            if self.is_known() { AwsCredentials::resemble(key) } else { AwsCredentials::begin_with_id(key) };
+        if is_of_aws { Err(InvalidKey::OfAws) } else { Ok(None) }
     }
 
     /// The AWS region in the host of `target`, if the provider is Bedrock.
@@ -275,7 +217,7 @@ impl Providers {
         keys: BTreeMap<String, ProviderKey>,
         catalogue: Catalogue,
     ) -> Self {
-        Self { hosts, keys, catalogue }
+        Self { regions: NamedRegions::of(&hosts), hosts, keys, catalogue }
     }
 
     /// The price catalogue.
@@ -355,21 +297,42 @@ impl Providers {
         listed.map_or(ListPrice::Unlisted, |listed| ListPrice::Listed(listed.price.clone()))
     }
 
-    /// The most tokens of one input and of one answer of `model`, as the catalogue has them.
-    pub(crate) fn max_tokens(&self, provider: Recognised<'_>, model: Option<&str>) -> Split<Option<u64>> {
-        let listed = model.and_then(|model| self.catalogue.find(provider.name, model));
+    /// The most tokens of one input and of one answer of `model` at `target`, as the catalogue has them.
+    pub(crate) fn max_tokens(
+        &self,
+        provider: Recognised<'_>,
+        target: &Uri,
+        model: Option<&str>,
+    ) -> Split<Option<u64>> {
+        let listed = model.and_then(|model| self.listed_at(provider, target, model).ok());
         listed.map(|listed| listed.max_tokens).unwrap_or_default()
     }
 
-    /// The usage that a call for `model` may report, if it asks for at most so many answers.
+    /// The usage that a call to `target` for `model` may report, if it asks for at most so many answers.
     pub(crate) fn usage_limit(
         &self,
         provider: Recognised<'_>,
+        target: &Uri,
         model: Option<&str>,
         answers: u64,
     ) -> UsageLimit {
-        let listed = model.and_then(|model| self.catalogue.find(provider.name, model));
+        let listed = model.and_then(|model| self.listed_at(provider, target, model).ok());
         listed.map_or_else(UsageLimit::default, |listed| UsageLimit::new(listed.max_tokens, answers))
+    }
+
+    /// The entry of the catalogue for `model` at `target`. At Bedrock, that of `{region}/{model}` comes first. One without
+    /// a region may be the price of any region, so it counts only if the operator did not name several.
+    fn listed_at(&self, provider: Recognised<'_>, target: &Uri, model: &str) -> Result<&Listed, Unpriced> {
+        let of_region = provider.region_of(target).map(|region| format!("{region}/{model}"));
+        let of_region = of_region.and_then(|name| self.catalogue.find(provider.name, &name));
+        let anywhere = || self.catalogue.find(provider.name, model);
+        match (of_region, self.regions) {
+            (Some(listed), _) => Ok(listed),
+            (None, NamedRegions::Several) if provider.is_bedrock() => {
+                Err(anywhere().map_or(Unpriced::Model, |_| Unpriced::Region))
+            }
+            (None, NamedRegions::AtMostOne | NamedRegions::Several) => anywhere().ok_or(Unpriced::Model),
+        }
     }
 
     /// The list price of a call of `method` to `target` for `model`, or why it has none.
@@ -408,7 +371,11 @@ impl Providers {
         {
             return Err(Unpriced::Endpoint);
         }
-        let Some(listed) = self.catalogue.find(provider.name, model) else { return Err(Unpriced::Model) };
+        let listed = self.listed_at(provider, target, model)?;
+        let is_invoked = provider.is_bedrock() && operation_of(target.path()) == Some(Operation::Invoke);
+        if is_invoked && matches!(key, Key::Managed(_)) && !has_known_form(model) {
+            return Err(Unpriced::Form);
+        }
         let reports_nothing = match (key, provider.billed_by(target)) {
             // Sound reports no tokens, so a price by tokens would bill nothing.
             (Key::Managed(_), BilledBy::InputCharacters) => {
@@ -428,8 +395,12 @@ pub(crate) enum Unpriced {
     NoModel,
     /// The catalogue lacks the model.
     Model,
+    /// The catalogue has the model without a region, and the operator named several.
+    Region,
     /// The endpoint does not answer at once with its usage.
     Endpoint,
+    /// The form of the model's bodies is not known, nor that its answers report their usage.
+    Form,
     /// The listed price is by tokens, which the endpoint does not report.
     Unit,
 }
@@ -441,9 +412,17 @@ impl fmt::Display for Unpriced {
                 "the call names no model that can be read: a body must be JSON of at most 256 KiB"
             }
             Self::Model => "the operator's price catalogue does not list the model at this provider",
+            Self::Region => {
+                "the operator's price catalogue does not list the model in this region, as REGION/MODEL, and several \
+                 regions are named"
+            }
             Self::Endpoint => {
                 "this endpoint does not answer at once with its usage, so the operator's key is not used for it; send \
                  your own as provider_key"
+            }
+            Self::Form => {
+                "the model is not known to report its tokens where its own form is invoked, so the operator's key is not \
+                 used for that; use converse, or send your own key as provider_key"
             }
             Self::Unit => "the model's price is by tokens, and this endpoint does not report them",
         })
@@ -453,6 +432,11 @@ impl fmt::Display for Unpriced {
 /// The facts of the provider `name`.
 fn facts_of(name: &str) -> &'static ProviderFacts {
     BUILT_IN.iter().find(|facts| facts.name == name).unwrap_or(&built_in::NAMED_BY_THE_OPERATOR)
+}
+
+/// Where the provider `name` serves calls of the model endpoints.
+pub(crate) fn served_at(name: &str) -> Served {
+    facts_of(name).served
 }
 
 /// The name of a provider in the semantic conventions of OpenTelemetry; `None` for those that they do not know.

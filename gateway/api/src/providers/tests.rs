@@ -19,7 +19,6 @@ fn providers() -> Providers {
             host: "bedrock-runtime.eu-west-1.amazonaws.com".to_owned(),
             port: 443,
         },
-        ProviderHost { name: "bedrock".to_owned(), host: "127.0.0.1".to_owned(), port: 11 },
     ];
     let keys =
         ["openai", "azure", "bedrock"].map(|name| (name.to_owned(), ProviderKey::new("sk-ours").unwrap()));
@@ -66,7 +65,6 @@ fn providers_are_recognised_by_destination() {
             "bedrock",
             Destination::Unnamed,
         ),
-        ("http://127.0.0.1:11/model/m/converse", "bedrock", Destination::Named),
     ] {
         let found = providers.at(&uri(url));
         assert_eq!((found.name, found.destination), (name, destination), "{url}");
@@ -136,7 +134,6 @@ fn what_is_asked_is_priced_or_free_or_neither() {
         "https://bedrock-runtime.eu-west-1.amazonaws.com/model/m/count-tokens",
         "https://bedrock-runtime.eu-west-1.amazonaws.com/guardrail/g/version/1/apply",
         "https://bedrock-runtime.eu-west-1.amazonaws.com/openai/v1/chat/completions",
-        "http://127.0.0.1:11/guardrail/g/version/1/apply",
     ] {
         assert_eq!(price(url, managed, Method::POST, Some("m")), Err(Unpriced::Endpoint), "{url}");
     }
@@ -165,6 +162,90 @@ fn what_is_asked_is_priced_or_free_or_neither() {
         assert_eq!(price(&url, Key::Callers, Method::GET, None), Ok(ListPrice::Nothing), "{path}");
         assert_eq!(price(&url, managed, Method::DELETE, None), Err(Unpriced::NoModel), "{path}");
     }
+}
+
+fn providers_of_bedrock(hosts: &[&str], models: &str) -> Providers {
+    let named =
+        |host: &&str| ProviderHost { name: "bedrock".to_owned(), host: (*host).to_owned(), port: 443 };
+    let file = format!(r#"{{"source":"s","licence":"l","taken":"2026-11-20","models":[{models}]}}"#);
+    let key = ("bedrock".to_owned(), ProviderKey::new("ABSKours").unwrap());
+    Providers::new(hosts.iter().map(named).collect(), [key].into(), Catalogue::read(&file).unwrap())
+}
+
+#[test]
+fn each_region_of_bedrock_has_its_price_and_one_without_a_region_is_that_of_one_region_alone() {
+    const EU: &str = "bedrock-runtime.eu-west-1.amazonaws.com";
+    const US: &str = "bedrock-runtime.us-east-1.amazonaws.com";
+    const PROXY: &str = "proxy.example.com";
+    let both = r#"{"provider":"bedrock","model":"m","input_per_1m":"1","max_output_tokens":1},
+        {"provider":"bedrock","model":"us-east-1/m","input_per_1m":"2","max_output_tokens":2},
+        {"provider":"bedrock","model":"eu-west-1/eu.m","input_per_1m":"3","max_output_tokens":3}"#;
+    for (hosts, host, model, expected) in [
+        (&[EU][..], EU, "m", Ok(1)),
+        (&[US], US, "m", Ok(2)),
+        (&[PROXY], PROXY, "m", Ok(1)),
+        (&[EU, US], US, "m", Ok(2)),
+        (&[EU, US], EU, "eu.m", Ok(3)),
+        (&[EU, US], EU, "m", Err(Unpriced::Region)),
+        (&[EU, PROXY], PROXY, "m", Err(Unpriced::Region)),
+        (&[EU, US], US, "eu.m", Err(Unpriced::Model)),
+        (&[EU, US], EU, "x", Err(Unpriced::Model)),
+    ] {
+        let providers = providers_of_bedrock(hosts, both);
+        let target = uri(&format!("https://{host}/model/{model}/converse"));
+        let provider = providers.at(&target);
+        let key = providers.key(provider, CallersKey::Absent).unwrap();
+        let listed = providers.list_price(provider, key, &Method::POST, &target, Some(model));
+        let price = listed.map(|listed| match listed {
+            ListPrice::Listed(price) => price.rates.input_per_1m.unwrap(),
+            ListPrice::Nothing | ListPrice::Unlisted => panic!("{host} {model}"),
+        });
+        assert_eq!(
+            price,
+            expected.map(|rate: u32| rate.to_string().parse().unwrap()),
+            "{hosts:?} {host} {model}"
+        );
+        let limits = providers.max_tokens(provider, &target, Some(model));
+        assert_eq!(limits.output, expected.ok().map(u64::from), "{hosts:?} {host} {model}");
+        let usage = |output| farthing_core::usage::Usage {
+            tokens: Split { input: 0, output },
+            ..farthing_core::usage::Usage::default()
+        };
+        let limit = providers.usage_limit(provider, &target, Some(model), 1);
+        assert_eq!(limit.permits(&usage(31)), expected.is_err(), "{hosts:?} {host} {model}");
+    }
+}
+
+#[test]
+fn a_managed_key_invokes_only_models_that_are_known_to_report_their_tokens() {
+    const EU: &str = "bedrock-runtime.eu-west-1.amazonaws.com";
+    let names = ["mistral.large", "stability.sd3", "amazon.nova-canvas-v1:0", "cohere.rerank-v3-5:0"];
+    let entry = |name| format!(r#"{{"provider":"bedrock","model":"{name}","input_per_1m":"1"}}"#);
+    let providers = providers_of_bedrock(&[EU], &names.map(entry).join(","));
+    for name in names {
+        for operation in ["invoke", "invoke-with-response-stream", "converse"] {
+            let target = uri(&format!("https://{EU}/model/{name}/{operation}"));
+            let provider = providers.at(&target);
+            let managed = providers.key(provider, CallersKey::Absent).unwrap();
+            let price =
+                |key| providers.list_price(provider, key, &Method::POST, &target, Some(name)).map(|_| ());
+            let is_known = name == "mistral.large" || operation == "converse";
+            assert_eq!(price(managed), if is_known { Ok(()) } else { Err(Unpriced::Form) }, "{target}");
+            assert_eq!(price(Key::Callers), Ok(()), "{target}");
+        }
+    }
+}
+
+#[test]
+fn a_host_of_bedrock_whose_name_says_no_region_has_the_same_endpoints() {
+    let providers =
+        providers_of_bedrock(&["127.0.0.1"], r#"{"provider":"bedrock","model":"m","input_per_1m":"1"}"#);
+    let target = uri("https://127.0.0.1/guardrail/g/version/1/apply");
+    let provider = providers.at(&target);
+    assert_eq!((provider.name, provider.destination), ("bedrock", Destination::Named));
+    let key = providers.key(provider, CallersKey::Absent).unwrap();
+    let price = providers.list_price(provider, key, &Method::POST, &target, Some("m"));
+    assert_eq!(price, Err(Unpriced::Endpoint));
 }
 
 #[test]
@@ -212,9 +293,40 @@ fn each_provider_gets_its_key_in_its_own_header() {
         ("bedrock", "AKIAIOSFODNN7EXAMPLE:short", false),
         ("bedrock", "AKIAIOSFODNN7EXAMPLE", false),
         ("openai", "a:b", true),
+        // The secret would be sent as it is.
+        ("openai", pair, false),
+        ("anthropic", "ASIAIOSFODNN7EXAMPLE", false),
+        ("my-own", pair, false),
     ] {
         assert_eq!(ProviderKey::of_provider(name, text).is_ok(), is_valid, "{name} {text}");
     }
+}
+
+#[test]
+fn aws_credentials_are_for_bedrock_alone() {
+    let providers = providers();
+    let secret = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY";
+    let (pair, lone) = (format!("AKIAIOSFODNN7EXAMPLE:{secret}"), "ASIAIOSFODNN7EXAMPLE".to_owned());
+    let others = format!("service_account_7:{secret}");
+    let within =
+        |url: &str, key: &str| providers.at(&uri(url)).credentials_within(key).map(|found| found.is_some());
+    for host in ["api.openai.com", "proxy.example.com:8443", "ours.openai.azure.com", "example.org"] {
+        let url = format!("https://{host}/v1/chat/completions");
+        for key in [&pair, &lone, &format!("{pair}:token")] {
+            assert_eq!(within(&url, key), Err(InvalidKey::OfAws), "{host}");
+        }
+        // An unknown provider's keys may have any form.
+        let known = if host == "example.org" { Ok(false) } else { Err(InvalidKey::OfAws) };
+        assert_eq!(within(&url, &others), known, "{host}");
+        for key in ["sk-theirs", "a:b", ""] {
+            assert_eq!(within(&url, key), Ok(false), "{host} {key}");
+        }
+    }
+    let bedrock = "https://bedrock-runtime.us-east-1.amazonaws.com/model/m/converse";
+    assert_eq!(within(bedrock, &pair), Ok(true));
+    assert_eq!(within(bedrock, "ABSKtheirs"), Ok(false));
+    assert_eq!(within(bedrock, &lone), Err(InvalidKey::OfBedrock(InvalidCredentials)));
+    assert!(!InvalidKey::OfAws.to_string().contains("AKIA"));
 }
 
 #[test]

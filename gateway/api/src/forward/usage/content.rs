@@ -8,14 +8,15 @@ use super::unpriced::Tree;
 pub(crate) enum Content {
     /// Text alone.
     Text,
-    /// Text, with tools: the provider adds instructions of its own.
-    Tools,
+    /// Text, with tools: the provider adds instructions of its own, and the descriptions of so many tools that the body only
+    /// names.
+    Tools { undescribed: u64 },
     /// Content that is more tokens than bytes, or that may be.
     BeyondText,
 }
 
 /// Members that hold or name such content.
-const MEMBERS: [&str; 25] = [
+const MEMBERS: [&str; 34] = [
     "audio",
     "cachedContent",
     "cached_content",
@@ -30,21 +31,30 @@ const MEMBERS: [&str; 25] = [
     "file_id",
     "file_ids",
     "file_url",
+    "image",
     "image_url",
+    "images",
     "inlineData",
     "inline_data",
+    "inputImage",
     "input_audio",
     "mcp_servers",
+    "mediaSource",
     "previous_response_id",
+    "promptVariables",
+    "s3Location",
+    "s3Uri",
     "server_url",
     "source",
     "urlContext",
     "url_context",
+    "video",
     "video_url",
+    "videos",
 ];
 
 /// Types of such content.
-const TYPES: [&str; 14] = [
+const TYPES: [&str; 15] = [
     "audio",
     "code_interpreter",
     "computer_call_output",
@@ -58,11 +68,13 @@ const TYPES: [&str; 14] = [
     "item_reference",
     "mcp",
     "mcp_toolset",
+    "video",
     "video_url",
 ];
 
 /// Members that describe the form of values. No content is read in them.
-const SCHEMAS: [&str; 8] = [
+const SCHEMAS: [&str; 9] = [
+    "inputSchema",
     "input_schema",
     "json_schema",
     "parameters",
@@ -81,14 +93,53 @@ pub(crate) fn content(body: &[u8]) -> Content {
     if names_prompt || members.iter().any(|(name, value)| is_beyond_text(name, value)) {
         return Content::BeyondText;
     }
-    let has_tools = ["tools", "functions", "toolConfig"].into_iter().any(|name| {
-        Tree::all(&members, name).any(|tools| match tools {
-            Tree::Array(tools) => !tools.is_empty(),
-            Tree::Object(_) | Tree::Text(_) | Tree::Other => true,
-            Tree::Null => false,
-        })
+    let given = ["tools", "functions", "toolConfig"].into_iter().flat_map(|name| Tree::all(&members, name));
+    let counted = given.map(|tools| match tools {
+        Tree::Null => None,
+        Tree::Array(tools) if tools.is_empty() => None,
+        tools => Some(undescribed(tools)),
     });
-    if has_tools { Content::Tools } else { Content::Text }
+    let counted = counted
+        .flatten()
+        .fold(None, |all: Option<u64>, tools| Some(all.unwrap_or_default().saturating_add(tools)));
+    counted.map_or(Content::Text, |undescribed| Content::Tools { undescribed })
+}
+
+/// Types of tools that the body describes.
+const DESCRIBED_TYPES: [&str; 2] = ["function", "custom"];
+
+/// Members that describe a tool, if it has no type.
+const DESCRIPTIONS: [&str; 5] = ["function", "input_schema", "inputSchema", "name", "parameters"];
+
+/// Members of a tool without a type that describe further tools, or that are none.
+const DESCRIBED_MEMBERS: [&str; 5] =
+    ["cachePoint", "functionCallingConfig", "functionDeclarations", "function_declarations", "toolSpec"];
+
+/// The tools that are only named, such as Anthropic's `bash_20250124` and those that Google names by a member: the
+/// provider adds their descriptions. A type that is the provider's own counts, whatever else the tool has.
+fn undescribed(tools: &Tree) -> u64 {
+    match tools {
+        Tree::Array(tools) => tools.iter().map(undescribed).fold(0, u64::saturating_add),
+        Tree::Object(members) => {
+            let mut types = Tree::all(members, "type").peekable();
+            if types.peek().is_some() {
+                let is_described = |kind: &Tree| matches!(kind, Tree::Text(kind) if DESCRIBED_TYPES.contains(&kind.as_str()));
+                return u64::from(!types.all(is_described));
+            }
+            let mut nested = Tree::all(members, "tools").peekable();
+            if nested.peek().is_some() {
+                return nested.map(undescribed).fold(0, u64::saturating_add);
+            }
+            if members.iter().any(|(name, _)| DESCRIPTIONS.contains(&name.as_str())) {
+                return 0;
+            }
+            let named =
+                members.iter().filter(|(name, _)| !DESCRIBED_MEMBERS.contains(&name.as_str())).count();
+            u64::try_from(named).unwrap_or(u64::MAX)
+        }
+        Tree::Null => 0,
+        Tree::Text(_) | Tree::Other => 1,
+    }
 }
 
 /// Whether a member holds content beyond text, at any depth.
@@ -139,8 +190,39 @@ mod tests {
             r#"{"Tools":[{}]}"#,
             r#"{"functions":[{"name":"f"}]}"#,
             r#"{"toolConfig":{"tools":[{"toolSpec":{"name":"f"}}]}}"#,
+            r#"{"toolConfig":{"tools":[{"toolSpec":{"name":"f","inputSchema":{"json":{"properties":{"image":{"type":"string"}}}}}}]}}"#,
         ] {
-            assert_eq!(content(body.as_bytes()), Content::Tools, "{body}");
+            assert_eq!(content(body.as_bytes()), Content::Tools { undescribed: 0 }, "{body}");
+        }
+    }
+
+    #[test]
+    fn tools_that_are_only_named_are_counted_one_by_one() {
+        for (tools, undescribed) in [
+            (r#""tools":[{"type":"bash_20250124","name":"bash"}]"#, 1),
+            (
+                r#""tools":[{"type":"bash_20250124","name":"bash"},{"type":"text_editor_20250728","name":"e"},
+                    {"type":"computer_20250124","name":"computer"},{"name":"f","input_schema":{}}]"#,
+                3,
+            ),
+            // A schema that the provider does not read describes nothing.
+            (r#""tools":[{"type":"memory_20250818","name":"m","input_schema":{}}]"#, 1),
+            (r#""tools":[{"type":"function","type":"bash_20250124"}]"#, 1),
+            (r#""tools":[{"Type":"bash_20250124","input_schema":{}}]"#, 1),
+            (r#""tools":[{"type":"local_shell"},{"type":"apply_patch"},{"type":"custom","name":"c"}]"#, 2),
+            (r#""tools":[{"type":7}]"#, 1),
+            (r#""tools":[{"functionDeclarations":[{"name":"f"}]},{"googleSearch":{},"retrieval":{}}]"#, 2),
+            (r#""tools":{"googleSearch":{}}"#, 1),
+            (r#""tools":["bash",7,null]"#, 2),
+            (r#""tools":[{"type":"bash_20250124"}],"Tools":[{"type":"bash_20250124"}]"#, 2),
+            (
+                r#""toolConfig":{"tools":[{"toolSpec":{"name":"f"}},{"systemTool":{"name":"g"}},{"cachePoint":{}}]}"#,
+                1,
+            ),
+            (r#""toolConfig":{"functionCallingConfig":{"mode":"ANY"}}"#, 0),
+        ] {
+            let body = format!("{{{tools}}}");
+            assert_eq!(content(body.as_bytes()), Content::Tools { undescribed }, "{body}");
         }
     }
 
@@ -160,6 +242,18 @@ mod tests {
             r#"{"tools":[{"url_context":{}}]}"#,
             r#"{"input":[{"type":"item_reference","id":"x"}]}"#,
             r#"{"input":[{"type":"input\u005fimage"}]}"#,
+            // At Bedrock: of models that embed, of Llama, and of `converse`.
+            r#"{"inputText":"x","inputImage":"aGk="}"#,
+            r#"{"input_type":"image","images":["data:image/png;base64,aGk="]}"#,
+            r#"{"inputs":[{"content":[{"type":"image_url","image_url":"data:image/png;base64,aGk="}]}]}"#,
+            r#"{"inputType":"video","mediaSource":{"base64String":"aGk="}}"#,
+            r#"{"inputPrompt":"x","MediaSource":{"S3Location":{"uri":"s3://b/k"}}}"#,
+            r#"{"singleEmbeddingParams":{"video":{"format":"mp4"}}}"#,
+            r#"{"prompt":"x","images":["aGk="]}"#,
+            r#"{"messages":[{"content":[{"image":{"format":"png"}}]}]}"#,
+            r#"{"messages":[{"content":[{"video":{"format":"mp4"}}]}]}"#,
+            r#"{"messages":[{"content":[{"document":{"s3Location":{"uri":"s3://b/k"}}}]}]}"#,
+            r#"{"promptVariables":{"a":{"text":"x"}}}"#,
             "[]",
             "x",
             "",

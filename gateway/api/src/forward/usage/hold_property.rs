@@ -1,40 +1,29 @@
 //! A hold is never below the true cost of its call where a bound is known: over every model of the catalogue, the body's
-//! limits under names that its endpoint reads and under others, every shape of a report of usage and every payer; and
-//! for speech, by the characters of its input. The body is read, the call opened, the report read and the
-//! call settled by the code that does so in a gateway.
+//! limits under names that its endpoint reads and under others, every shape of a report of tokens, whole and streamed,
+//! and every payer; the same at Bedrock, which the catalogue does not have, by prices of other models; and for speech,
+//! by the characters of its input. The body is read, the call opened, the report read and the call settled by the code
+//! that does so in a gateway.
+//!
+//! Nothing in a call says how many seconds of sound it has. A price per second has no bound, so a spend key holds the cap.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod reports;
+mod shop;
+
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use chrono::{DateTime, Utc};
-use farthing_core::command::{
-    Billing, Caller, Command, Completeness, CreateCustomer, CreateSpendKey, CreditTarget, CreditWallet,
-    CustomerRef, DecideError, DefineMeter, IssueSecretKey, MeterRef, Metered, OpenRequest, PersonalData,
-    RegisterMerchant, RequestSettings, SettleRequest, Settled, Slug, decide,
-};
-use farthing_core::event::{
-    Cycle, Event, Fact, ProviderKeyType, RequestEvent, RequestMetered, RequestOpened, SpendKeySettings,
-    SpendLimit,
-};
-use farthing_core::ids::{
-    CreditId, CustomerId, GatewayId, MerchantId, MeterId, RequestId, SecretKeyId, SpendKeyId, WalletId,
-};
-use farthing_core::meter::{OnDisconnect, Payer, Price, RateType, Tier, TierType, Tiers, TokenBasis};
-use farthing_core::model_price::{ListPrice, ModelPrice};
+use farthing_core::model_price::ModelPrice;
 use farthing_core::money::Amount;
-use farthing_core::secret::{KeyHash, ServerKey};
-use farthing_core::size_hint::SizeHint;
-use farthing_core::state::{EvolveError, Missing, StateCache};
 use farthing_core::usage::{Cached, Split, Usage};
 use proptest::prelude::*;
-use rust_decimal::Decimal;
+use rust_decimal::{Decimal, RoundingStrategy};
 use serde_json::{Value, json};
-use ulid::Ulid;
 
+use self::reports::{Form, OpenaiFormat, read_report};
+use self::shop::{BY_SPEND_KEY, HOLD_CAP, Shop, amount};
 use super::super::size;
-use super::document::Member;
-use super::read_request;
-use super::shape::{ReportedUsage, Shape, TokenCounts};
+use super::shape::Shape;
+use super::{read_bedrock_options, read_request};
 use crate::providers::catalogue::{Catalogue, Listed};
 use crate::providers::{BUILT_IN, Providers, UsageLimit};
 
@@ -56,12 +45,14 @@ struct Drawn {
     dialect: usize,
     /// The endpoint that is called; not always one that knows the body's dialect.
     path: &'static str,
+    /// The form of the answer.
+    form: Form,
     payer: usize,
 }
 
 /// Endpoints of the formats.
-const PATHS: [&str; 4] =
-    ["/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1beta/models/m:generateContent"];
+const PATHS: [&str; 5] =
+    ["/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1beta/models/m:generateContent", "/v2/chat"];
 
 /// The output limits of the dialects, and the numbers of answers beside them.
 const DIALECTS: [(&str, &str); 4] = [
@@ -69,6 +60,14 @@ const DIALECTS: [(&str, &str); 4] = [
     ("max_completion_tokens", "n"),
     ("max_output_tokens", "best_of"),
     ("maxOutputTokens", "candidateCount"),
+];
+
+/// Models of Bedrock, how they are called, and the member that limits the output then.
+const BEDROCKS: [(&str, &str, &str); 4] = [
+    ("amazon.nova-lite-v1:0", "converse", "inferenceConfig"),
+    ("eu.anthropic.claude", "invoke", "max_tokens"),
+    ("meta.llama", "invoke", "max_gen_len"),
+    ("openai.gpt-oss", "invoke-with-response-stream", "max_completion_tokens"),
 ];
 
 /// Whether a provider keeps to an output limit of this name, by its documents. It passes over others.
@@ -81,8 +80,14 @@ fn keeps_to(provider: &str, path: &str, name: &str) -> bool {
         },
         "/v1/responses" => name == "max_output_tokens",
         "/v1/messages" => name == "max_tokens",
+        // Cohere's own, which others do not have.
+        "/v2/chat" => provider == "cohere" && name == "max_tokens",
         _ => name == "maxOutputTokens",
     }
+}
+
+fn forms() -> impl Strategy<Value = Form> {
+    prop_oneof![Just(Form::Whole), Just(Form::Stream)]
 }
 
 fn drawn() -> impl Strategy<Value = Drawn> {
@@ -92,19 +97,22 @@ fn drawn() -> impl Strategy<Value = Drawn> {
     let bytes = prop_oneof![3 => 2_u64..5_000, 2 => 5_000_u64..2_000_000];
     let limit = proptest::option::weighted(0.7, 1_u64..=100);
     let path = proptest::sample::select(PATHS.to_vec());
-    let called = (0_usize..4, path);
+    let called = (0_usize..4, path, forms());
     (limit, 1_u64..4, bytes, share(), share(), cached, share(), called, 0_usize..6).prop_map(
-        |(limit, answers, input_bytes, input, output, cached, reasoning, (dialect, path), payer)| Drawn {
-            limit,
-            answers,
-            input_bytes,
-            input,
-            output,
-            cached,
-            reasoning,
-            dialect,
-            path,
-            payer,
+        |(limit, answers, input_bytes, input, output, cached, reasoning, (dialect, path, form), payer)| {
+            Drawn {
+                limit,
+                answers,
+                input_bytes,
+                input,
+                output,
+                cached,
+                reasoning,
+                dialect,
+                path,
+                form,
+                payer,
+            }
         },
     )
 }
@@ -149,172 +157,17 @@ impl Drawn {
 }
 
 /// The report of a usage by a provider, as it is read.
-fn reported(provider: &str, usage: &Usage, dialect: usize) -> Usage {
-    let (tokens, cached, reasoning) = (usage.tokens, usage.cached, usage.reasoning_tokens);
+fn reported(provider: &str, drawn: &Drawn, usage: &Usage) -> Usage {
     let facts = BUILT_IN.iter().find(|facts| facts.name == provider).unwrap();
-    let shape = facts.shape("/v1/chat/completions");
-    let (member, report) = match shape {
-        Shape::Anthropic => (
-            Member::Usage,
-            json!({
-                "input_tokens": tokens.input - cached.read - cached.write, "output_tokens": tokens.output,
-                "cache_read_input_tokens": cached.read, "cache_creation_input_tokens": cached.write,
-            }),
-        ),
-        Shape::Google => (
-            Member::UsageMetadata,
-            json!({
-                "promptTokenCount": tokens.input, "candidatesTokenCount": tokens.output - reasoning,
-                "thoughtsTokenCount": reasoning, "cachedContentTokenCount": cached.read,
-                "totalTokenCount": tokens.input + tokens.output,
-            }),
-        ),
-        Shape::OpenAi if dialect == 2 => (
-            Member::Usage,
-            json!({
-                "input_tokens": tokens.input, "output_tokens": tokens.output,
-                "input_tokens_details": {"cached_tokens": cached.read},
-                "output_tokens_details": {"reasoning_tokens": reasoning},
-            }),
-        ),
-        _ => (
-            Member::Usage,
-            json!({
-                "prompt_tokens": tokens.input, "completion_tokens": tokens.output,
-                "total_tokens": tokens.input + tokens.output,
-                "prompt_tokens_details": {"cached_tokens": cached.read},
-                "completion_tokens_details": {"reasoning_tokens": reasoning},
-            }),
-        ),
+    let format = match (drawn.path, provider) {
+        ("/v1/responses", _) => OpenaiFormat::Responses,
+        (_, "groq") => OpenaiFormat::GroqsChat,
+        _ => OpenaiFormat::Chat,
     };
-    let mut counts = TokenCounts::default();
-    counts.report(shape, member, &report.to_string());
-    let ReportedUsage::Usage(read) = counts.reported(shape) else { panic!("{report} is not believed") };
-    assert_eq!(read.tokens, tokens, "{report}");
-    read
-}
-
-/// A merchant with a customer, meters and a spend key, in memory.
-struct Shop {
-    states: StateCache,
-    made: u128,
-    now: DateTime<Utc>,
-    secret_key: KeyHash,
-    spend_key: KeyHash,
-    customer: CustomerId,
-    meters: Vec<MeterId>,
-}
-
-fn amount(text: &str) -> Amount {
-    text.parse().unwrap()
+    read_report(facts.shape(drawn.path), format, drawn.form, usage)
 }
 
 impl Shop {
-    fn new() -> Self {
-        let server_key = ServerKey::from_hex(&"5a".repeat(32)).unwrap();
-        let (secret_key, spend_key) = (server_key.hash("aks_x"), server_key.hash("spk_x"));
-        let now = "2026-11-20T10:00:00Z".parse().unwrap();
-        let customer = CustomerId::new(Ulid::from_parts(1, 1));
-        let (states, made, meters) = (StateCache::default(), 100, Vec::new());
-        let mut shop = Self {
-            states,
-            made,
-            now,
-            secret_key: secret_key.clone(),
-            spend_key: spend_key.clone(),
-            customer,
-            meters,
-        };
-        let merchant_id = MerchantId::new(Ulid::from_parts(1, 2));
-        let secret_key_id = SecretKeyId::new(shop.ulid());
-        let (hint, name) = ("abcd".into(), "first".into());
-        let first_key = IssueSecretKey { merchant_id, secret_key_id, key_hash: secret_key, hint, name, now };
-        let wallet_id = WalletId::new(shop.ulid());
-        shop.execute(&RegisterMerchant { wallet_id, name: "shop".into(), first_key, now });
-        let wallet_id = WalletId::new(shop.ulid());
-        shop.execute(&CreateCustomer {
-            merchant_id,
-            customer_id: customer,
-            wallet_id,
-            reference_id: None,
-            metadata: BTreeMap::new(),
-            metadata_literals: BTreeSet::new(),
-            personal: PersonalData::default(),
-            now,
-        });
-        for target in [CreditTarget::Customer(customer), CreditTarget::Merchant(merchant_id)] {
-            let credit_id = CreditId::new(shop.ulid());
-            let (amount, reason) = (amount("90000000000"), "a test".into());
-            shop.execute(&CreditWallet { credit_id, target, amount, reason, now });
-        }
-        for (rate_type, tier_type) in [
-            (RateType::Percentage, TierType::Tokens1m),
-            (RateType::Fixed, TierType::Tokens1m),
-            (RateType::Fixed, TierType::Requests),
-            (RateType::Fixed, TierType::Characters1m),
-        ] {
-            shop.meter(merchant_id, rate_type, tier_type);
-        }
-        let limit = SpendLimit { amount: amount("90000000000"), cycle: Cycle::Total };
-        let settings = SpendKeySettings { spend_limit: Some(limit), ..SpendKeySettings::default() };
-        let spend_key_id = SpendKeyId::new(shop.ulid());
-        let (key_hash, key_preview) = (spend_key, String::new());
-        let customer_id = None;
-        shop.execute(&CreateSpendKey {
-            merchant_id,
-            spend_key_id,
-            customer_id,
-            key_hash,
-            key_preview,
-            settings,
-            now,
-        });
-        shop
-    }
-
-    /// A meter whose tiers end within a call.
-    fn meter(&mut self, merchant_id: MerchantId, rate_type: RateType, tier_type: TierType) {
-        let meter_id = MeterId::new(self.ulid());
-        let tier = |(start, rate): (u32, &str)| Tier { start: start.into(), rate: rate.parse().unwrap() };
-        let tiers =
-            [(0, "3.3333333333"), (7, "7.7777777777"), (501, "7.7777777777"), (100_003, "0.0000000001")];
-        let price = Price {
-            rate_type,
-            tier_type,
-            tiers: Tiers::new(tiers.map(tier).to_vec()).unwrap(),
-            token_basis: TokenBasis::InputOutput,
-            base_cost_payer: Payer::Wallet,
-            service_charge_payer: Payer::Wallet,
-            on_disconnect: OnDisconnect::Complete,
-            max_fee: None,
-        };
-        let (slug, name) = (Slug::Made("meter".into()), "meter".into());
-        self.execute(&DefineMeter { merchant_id, meter_id, slug, name, price, now: self.now });
-        self.meters.push(meter_id);
-    }
-
-    fn ulid(&mut self) -> Ulid {
-        self.made += 1;
-        Ulid::from_parts(1, self.made)
-    }
-
-    fn execute<C: Command>(&mut self, command: &C) -> Vec<Fact> {
-        let decision = loop {
-            match decide(command, &self.states) {
-                Ok(decision) => break decision,
-                Err(DecideError::Missing(Missing(key))) => self.states.load(key, None),
-                Err(DecideError::Refused(refusal)) => panic!("{refusal}"),
-            }
-        };
-        while let Err(stuck) = self.states.evolve(&decision.facts) {
-            match stuck {
-                EvolveError::Missing(Missing(key)) => self.states.load(key, None),
-                EvolveError::InvariantBroken(broken) => panic!("{broken}"),
-            }
-        }
-        decision.facts
-    }
-
     /// Opens and settles a call, and checks its hold.
     fn call(&mut self, provider: &str, listed: &Listed, drawn: &Drawn) -> Result<(), TestCaseError> {
         // What makes embeddings has no limit of output.
@@ -324,7 +177,7 @@ impl Shop {
         let options = read_request(text.as_bytes());
         let limits = limits_at(provider, drawn.path, listed.max_tokens);
         let size = size::of_call(&options, Some(text.as_bytes()), drawn.input_bytes, limits);
-        let usage = reported(provider, &drawn.usage(most_output), drawn.dialect);
+        let usage = reported(provider, drawn, &drawn.usage(most_output));
         let (opened, metered) = self.open_and_settle(&listed.price, drawn.payer, size, usage);
         prop_assert_eq!(metered.overrun, Amount::ZERO);
         if drawn.is_kept_to(provider) {
@@ -338,60 +191,40 @@ impl Shop {
         Ok(())
     }
 
-    /// The events of a call of this size at this price, which reports this usage.
-    fn open_and_settle(
-        &mut self,
-        price: &ModelPrice,
-        payer: usize,
-        size: SizeHint,
-        usage: Usage,
-    ) -> (RequestOpened, RequestMetered) {
-        let (customer, meter) = match payer {
-            0 | 1 => (None, None),
-            2 => (Some(self.customer), None),
-            of_meter => (Some(self.customer), Some(self.meters[of_meter - 3])),
-        };
-        let caller = if payer == 1 {
-            Caller::SpendKey(self.spend_key.clone())
-        } else {
-            Caller::SecretKey(self.secret_key.clone())
-        };
-        let request_id = RequestId::new(self.ulid());
-        let opened = self.execute(&OpenRequest {
-            request_id,
-            gateway_id: GatewayId::new(Ulid::from_parts(1, 3)),
-            caller,
-            customer: customer.map(CustomerRef::Id),
-            meter: meter.map(MeterRef::Id),
-            billing: Billing::Usual,
-            provider: "openai".to_owned(),
-            provider_key_type: ProviderKeyType::Managed,
-            endpoint: "POST https://provider.example/".to_owned(),
-            model: None,
-            list_price: ListPrice::Listed(price.clone()),
-            metadata: BTreeMap::new(),
-            size,
-            settings: RequestSettings {
-                service_charge_rate: "0.019".parse().unwrap(),
-                default_hold: amount("0.01"),
-                hold_cap: amount("1000000000"),
-            },
-            now: self.now,
-        });
-        let Event::Request(RequestEvent::Opened(opened)) = &opened[0].event else { panic!("{opened:?}") };
-        let metered = Metered {
-            http_status: 200,
-            usage: Some(usage),
-            ending: Completeness::Whole,
-            raw_usage: None,
-            response_id: None,
-            model: None,
-            provider_timestamp: None,
-        };
-        let settle = SettleRequest { request_id, settled: Settled::Metered(metered), now: self.now };
-        let settled = self.execute(&settle);
-        let Event::Request(RequestEvent::Metered(metered)) = &settled[0].event else { panic!("{settled:?}") };
-        ((**opened).clone(), (**metered).clone())
+    /// The same of a call to Bedrock, at the price of this model.
+    fn call_to_bedrock(&mut self, listed: &Listed, drawn: &Drawn) -> Result<(), TestCaseError> {
+        let model_limit = listed.max_tokens.output.unwrap_or(1_000);
+        let limit = drawn.limit.map(|share| (model_limit * share / 100).max(1));
+        let (model, operation, member) = BEDROCKS[drawn.dialect];
+        let mut body = json!({"messages": [{"role": "user", "content": "a"}]});
+        match (limit, member) {
+            (Some(limit), "inferenceConfig") => body[member] = json!({"maxTokens": limit}),
+            (Some(limit), _) => body[member] = json!(limit),
+            (None, _) => {}
+        }
+        let text = body.to_string();
+        let url = format!("https://bedrock-runtime.eu-west-1.amazonaws.com/model/{model}/{operation}");
+        let target = url.parse().unwrap();
+        let providers = Providers::new(Vec::new(), BTreeMap::new(), Catalogue::default());
+        let at = providers.at(&target);
+        let mut options = read_request(text.as_bytes());
+        read_bedrock_options(&mut options, text.as_bytes(), target.path(), model);
+        let (members, billed_by) = (at.limit_members(&target), at.billed_by(&target));
+        let limits = size::Limits { members, model: listed.max_tokens, billed_by };
+        let size = size::of_call(&options, Some(text.as_bytes()), drawn.input_bytes, limits);
+        let usage = drawn.usage(limit.unwrap_or(model_limit));
+        let usage = read_report(Shape::Bedrock, OpenaiFormat::Chat, drawn.form, &usage);
+        let (opened, metered) = self.open_and_settle(&listed.price, drawn.payer, size, usage);
+        prop_assert_eq!(metered.overrun, Amount::ZERO);
+        if limit.is_some() {
+            prop_assert!(metered.total_wallet_cost <= opened.hold.wallet, "{:?} {:?}", opened, metered);
+            prop_assert!(metered.total_merchant_cost <= opened.hold.merchant, "{:?} {:?}", opened, metered);
+        }
+        if let Some(key) = opened.spend_key {
+            let (cost, held) = (metered.total_request_cost, key.held(opened.hold).unwrap());
+            prop_assert!(cost <= held, "{} of {}: {:?}", cost, held, metered);
+        }
+        Ok(())
     }
 }
 
@@ -415,6 +248,34 @@ proptest! {
             models += 1;
         }
         prop_assert!(models > 100, "{} models", models);
+    }
+
+    #[test]
+    fn a_hold_covers_every_usage_at_bedrock_within_its_limits(drawn in drawn()) {
+        let mut shop = Shop::new();
+        for (_, _, listed) in CATALOGUE.models() {
+            shop.call_to_bedrock(listed, &drawn)?;
+        }
+    }
+
+    #[test]
+    fn sound_at_a_price_per_second_has_no_bound_so_a_spend_key_holds_the_cap(
+        digits in 1_i64..100_000, milliseconds in 1_i64..100_000_000, bytes in 1_u64..300_000, form in forms(),
+    ) {
+        let mut shop = Shop::new();
+        let rate = Decimal::new(digits, 10);
+        let per_second = Some(amount(&rate.to_string()));
+        let price = ModelPrice { per_second, ..ModelPrice::default() };
+        let limits = limits_at("openai", "/v1/audio/transcriptions", Split::default());
+        let size = size::of_form(&read_request(b"{}"), bytes, limits);
+        let seconds = Split { input: Decimal::new(milliseconds, 3), output: Decimal::ZERO };
+        let sent = Usage { seconds, ..Usage::default() };
+        let usage = read_report(Shape::Transcription, OpenaiFormat::Chat, form, &sent);
+        let (opened, metered) = shop.open_and_settle(&price, BY_SPEND_KEY, size, usage);
+        prop_assert_eq!(opened.spend_key.unwrap().held(opened.hold).unwrap(), amount(HOLD_CAP));
+        let cost = (rate * seconds.input).round_dp_with_strategy(10, RoundingStrategy::MidpointAwayFromZero);
+        prop_assert_eq!(metered.total_request_cost, amount(&cost.to_string()));
+        prop_assert_eq!(metered.overrun, Amount::ZERO);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! answer (only `chunk.rs` removes a chunk that the caller did not request), each part of it passes before it is read,
 //! and no usage is estimated.
 
+mod bedrock_forms;
 mod bedrock_request;
 #[cfg(test)]
 mod bombs;
@@ -28,7 +29,8 @@ mod unpriced;
 
 use chrono::{DateTime, Utc};
 
-pub(crate) use self::bedrock_request::{CachePrice, read_bedrock_options, unpriced_at_bedrock};
+pub(crate) use self::bedrock_forms::has_known_form;
+pub(crate) use self::bedrock_request::{read_bedrock_options, unpriced_at_bedrock};
 pub(crate) use self::chunk::ChunkFilter;
 pub(crate) use self::content::{Content, content};
 pub use self::decoders::DecoderMemory;
@@ -36,11 +38,11 @@ pub(crate) use self::decoders::Decoders;
 pub(crate) use self::form::{FormExtent, FormOptions, read_form};
 pub(crate) use self::output_limit::{BedrockLimit, LimitMember};
 pub(crate) use self::request::{
-    RequestedOptions, naming_model, read_request, requesting_usage, without_member,
+    RequestedOptions, RequestedStream, naming_model, read_request, requesting_usage, without_member,
 };
 pub(crate) use self::scanner::{Reading, Scanner};
 pub(crate) use self::shape::{ReportedUsage, Shape};
-pub(crate) use self::unpriced::unpriced_member;
+pub(crate) use self::unpriced::{Unpriced, unpriced_member};
 
 /// The facts that a provider's answer reports.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -29,6 +29,18 @@ const DECISIVE: [&str; 8] = [
 /// The member of `stream_options` that requests usage.
 const INCLUDE_USAGE: &str = "include_usage";
 
+/// The stream that a request body asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum RequestedStream {
+    /// None: the answer comes whole.
+    #[default]
+    None,
+    /// One that is to report its usage, by `stream_options.include_usage`.
+    WithUsage,
+    /// One that is not asked for its usage.
+    WithoutUsage,
+}
+
 /// The options that a request body sets.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct RequestedOptions {
@@ -39,8 +51,8 @@ pub(crate) struct RequestedOptions {
     pub(crate) ambiguous: Option<&'static str>,
     /// Whether the body names more than one model, in whatever spelling.
     pub(crate) repeats_model: bool,
-    /// Whether a stream is requested without its usage.
-    pub(crate) hides_usage: bool,
+    /// The stream that is requested.
+    pub(crate) stream: RequestedStream,
     /// Whether the answer is produced in the background, after a response without usage.
     pub(crate) is_background: bool,
     /// The output limits of one answer.
@@ -126,7 +138,11 @@ pub(crate) fn read_request(body: &[u8]) -> RequestedOptions {
         model: body.get("model").and_then(|model| string(model.get())).map(without_collection),
         ambiguous,
         repeats_model,
-        hides_usage: streams && !tells_usage,
+        stream: match (streams, tells_usage) {
+            (false, _) => RequestedStream::None,
+            (true, true) => RequestedStream::WithUsage,
+            (true, false) => RequestedStream::WithoutUsage,
+        },
         is_background: body.get("background").is_some_and(|value| !matches!(value.get(), "false" | "null")),
         limits,
         bedrock_limit: None,
@@ -347,13 +363,20 @@ mod tests {
         assert_eq!(read_request(br#"{"model":"models/gemini"}"#).model.as_deref(), Some("gemini"));
         assert_eq!(read_request(b"not json"), RequestedOptions::default());
         let told = read_request(br#"{"stream":true,"stream_options":{"include_usage":true}}"#);
-        assert!(!told.hides_usage && !told.is_background);
-        assert!(read_request(br#"{"stream":true,"stream_options":{"include_usage":false}}"#).hides_usage);
-        for (stream, hides) in
-            [("true", true), ("false", false), ("null", false), ("1", true), ("\"x\"", true)]
-        {
+        assert_eq!((told.stream, told.is_background), (RequestedStream::WithUsage, false));
+        let hidden = read_request(br#"{"stream":true,"stream_options":{"include_usage":false}}"#);
+        assert_eq!(hidden.stream, RequestedStream::WithoutUsage);
+        let unused = read_request(br#"{"stream":false,"stream_options":{"include_usage":true}}"#);
+        assert_eq!(unused.stream, RequestedStream::None);
+        for (stream, expected) in [
+            ("true", RequestedStream::WithoutUsage),
+            ("false", RequestedStream::None),
+            ("null", RequestedStream::None),
+            ("1", RequestedStream::WithoutUsage),
+            ("\"x\"", RequestedStream::WithoutUsage),
+        ] {
             let body = format!(r#"{{"stream":{stream}}}"#);
-            assert_eq!(read_request(body.as_bytes()).hides_usage, hides, "{body}");
+            assert_eq!(read_request(body.as_bytes()).stream, expected, "{body}");
         }
         for (background, is) in
             [("true", true), ("1", true), ("\"yes\"", true), ("false", false), ("null", false)]

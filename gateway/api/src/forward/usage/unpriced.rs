@@ -10,6 +10,22 @@ use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 use super::provider_text::string;
 use super::request::Ordered;
 
+/// A member of a body that requests a feature without a listed price, or that may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Unpriced {
+    /// Its name; `body` if the body cannot be read.
+    pub(crate) member: &'static str,
+    /// Why a call may not have it, as the end of a sentence.
+    pub(crate) why: &'static str,
+}
+
+impl Unpriced {
+    /// A member for which no more is known.
+    pub(crate) const fn member(member: &'static str) -> Self {
+        Self { member, why: "requests a feature that has no listed price, or cannot be read" }
+    }
+}
+
 /// The tiers at the standard price. `auto` is among them unless the operator's account is set to another tier.
 const STANDARD_TIERS: [&str; 5] = ["auto", "default", "standard", "standard_only", "on_demand"];
 

@@ -32,8 +32,7 @@ impl AwsCredentials {
     pub(crate) fn within(text: &str) -> Result<Option<Self>, InvalidCredentials> {
         if !text.contains(':') {
             // An access key id without its secret would be sent as an API key.
-            let is_id = BEGINS.iter().any(|begin| text.starts_with(begin)) && is_access_key_id(text);
-            return if is_id { Err(InvalidCredentials) } else { Ok(None) };
+            return if Self::begin_with_id(text) { Err(InvalidCredentials) } else { Ok(None) };
         }
         let mut parts = text.splitn(3, ':');
         let (id, secret, token) = (parts.next(), parts.next(), parts.next());
@@ -44,6 +43,18 @@ impl AwsCredentials {
             return Err(InvalidCredentials);
         }
         Ok(Some(Self(Credentials::new(id, secret, token.map(str::to_owned), None, SOURCE))))
+    }
+
+    /// Whether `text`, a key for another provider than Bedrock, is AWS credentials, or begins with the access key id of
+    /// some.
+    pub(crate) fn resemble(text: &str) -> bool {
+        Self::begin_with_id(text) || matches!(Self::within(text), Ok(Some(_)))
+    }
+
+    /// Whether `text` is the access key id of a user or of a role, or begins with one and a colon.
+    pub(crate) fn begin_with_id(text: &str) -> bool {
+        let id = text.split(':').next().unwrap_or_default();
+        BEGINS.iter().any(|begin| id.starts_with(begin)) && is_access_key_id(id)
     }
 
     /// Those of AWS's published examples, whose id is shorter than any real one.
@@ -93,6 +104,31 @@ mod tests {
     fn an_api_key_is_no_credentials() {
         for text in ["ABSKQmVkcm9jaw==", "bedrock-api-key-YmVkcm9jaw==", "sk-x", ""] {
             assert_eq!(AwsCredentials::within(text), Ok(None), "{text}");
+        }
+    }
+
+    #[test]
+    fn credentials_and_access_key_ids_are_recognised_among_keys_of_other_providers() {
+        for (text, is_ours, begins) in [
+            (format!("{ID}:{SECRET}"), true, true),
+            (format!("{ID}:{SECRET}:FwoG/x+y=="), true, true),
+            (format!("ASIA{}:{SECRET}", &ID[4..]), true, true),
+            (ID.to_owned(), true, true),
+            (format!("{ID}:"), true, true),
+            (format!("{ID}:short"), true, true),
+            (format!("{}:{SECRET}", "X".repeat(20)), true, false),
+            ("sk-proj-AKIAIOSFODNN7EXAMPLE".to_owned(), false, false),
+            ("AKIA:x".to_owned(), false, false),
+            ("a:b".to_owned(), false, false),
+            (
+                "0c9d7a0e-1111-2222-3333-444455556666:0123456789abcdef0123456789abcdef".to_owned(),
+                false,
+                false,
+            ),
+            (String::new(), false, false),
+        ] {
+            let found = (AwsCredentials::resemble(&text), AwsCredentials::begin_with_id(&text));
+            assert_eq!(found, (is_ours, begins), "{text}");
         }
     }
 

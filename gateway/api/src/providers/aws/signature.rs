@@ -1,26 +1,28 @@
 //! Signs a call with AWS credentials: Signature Version 4, in headers. The library computes it; here is what it covers.
 //! Pure.
 //!
-//! Invariant: the signature covers the method, the URL, the host, every header that is sent and the exact bytes of the body,
-//! except the headers of [`UNSIGNED`]. So a call is signed after everything else was done to it.
+//! Invariant: the signature covers the method, the URL, the host, the exact bytes of the body, and those headers that say
+//! what is asked of AWS ([`is_signed`]). So a call is signed after everything else was done to it. Other headers are sent
+//! without being signed, because a proxy on the way may change them: AWS would refuse the call then.
 
-use std::borrow::Cow;
 use std::time::SystemTime;
 
 use aws_sigv4::http_request::{SignableBody, SignableRequest, SigningSettings};
 use aws_sigv4::sign::v4;
-use http::header::{AUTHORIZATION, CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING, USER_AGENT};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use http::{HeaderName, HeaderValue, Request};
 
 use super::AwsCredentials;
 use crate::target;
 
-/// Headers that the signature does not cover: the one that carries it, and those that the connection or a proxy may set
-/// anew.
-const UNSIGNED: [HeaderName; 5] = [AUTHORIZATION, CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING, USER_AGENT];
-
 /// The prefix of headers that belong to a signature, and that a caller may not choose for one of the gateway's.
 const OF_AWS: &str = "x-amz-";
+
+/// The prefix of headers by which a call chooses features of Amazon Bedrock.
+const OF_BEDROCK: &str = "x-amzn-bedrock-";
+
+/// The header of a trace within AWS. Its load balancers set it anew.
+const TRACE: HeaderName = HeaderName::from_static("x-amzn-trace-id");
 
 /// The headers of a signature that are secret.
 const SECRET: [HeaderName; 2] = [AUTHORIZATION, HeaderName::from_static("x-amz-security-token")];
@@ -55,7 +57,7 @@ pub(crate) fn sign<B>(
 ) -> Result<(), Error> {
     remove_signature(request);
     set_host(request)?;
-    let headers = request.headers().iter().filter(|(name, _)| !UNSIGNED.contains(name));
+    let headers = request.headers().iter().filter(|(name, _)| is_signed(name));
     let headers: Vec<(&str, &str)> = headers
         .map(|(name, value)| Ok((name.as_str(), value.to_str().map_err(|_| Error::Header(name.clone()))?)))
         .collect::<Result<_, Error>>()?;
@@ -64,15 +66,13 @@ pub(crate) fn sign<B>(
     let signable =
         SignableRequest::new(request.method().as_str(), uri, headers.into_iter(), SignableBody::Bytes(body))
             .map_err(|error| refused(&error))?;
-    let mut settings = SigningSettings::default();
-    settings.excluded_headers = Some(UNSIGNED.iter().map(|name| Cow::Owned(name.to_string())).collect());
     let identity = credentials.of_library().into();
     let params = v4::SigningParams::builder()
         .identity(&identity)
         .region(scope.region)
         .name(scope.service)
         .time(now)
-        .settings(settings)
+        .settings(SigningSettings::default())
         .build()
         .map_err(|error| refused(&error))?
         .into();
@@ -87,10 +87,17 @@ pub(crate) fn sign<B>(
     Ok(())
 }
 
-/// Removes what a caller sent of a signature of its own.
+/// Whether the signature covers a header.
+fn is_signed(name: &HeaderName) -> bool {
+    let begins = |prefix| name.as_str().starts_with(prefix);
+    *name == HOST || *name == CONTENT_TYPE || begins(OF_AWS) || begins(OF_BEDROCK)
+}
+
+/// Removes what a caller sent of a signature of its own, and of its trace within AWS.
 fn remove_signature<B>(request: &mut Request<B>) {
     let headers = request.headers_mut();
     headers.remove(AUTHORIZATION);
+    headers.remove(TRACE);
     let given: Vec<HeaderName> =
         headers.keys().filter(|name| name.as_str().starts_with(OF_AWS)).cloned().collect();
     for name in given {
@@ -180,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn any_byte_of_the_body_the_url_and_a_header_changes_the_signature() {
+    fn any_byte_of_the_body_the_url_and_a_header_for_aws_changes_the_signature() {
         let credentials = credentials("");
         let first = signed(&credentials, b"{}", |_| {});
         let expected = "AWS4-HMAC-SHA256 Credential=AKIDEXAMPLEAKIDEXAMPLE/20150830/eu-west-1/bedrock/aws4_request, \
@@ -192,7 +199,12 @@ mod tests {
         let others = [
             signed(&credentials, b"{ }", |_| {}),
             signed(&credentials, b"{}", |request| {
-                request.headers_mut().insert("accept", HeaderValue::from_static("*/*"));
+                let text = HeaderValue::from_static("application/json; charset=utf-8");
+                request.headers_mut().insert("content-type", text);
+            }),
+            signed(&credentials, b"{}", |request| {
+                let text = HeaderValue::from_static("*/*");
+                request.headers_mut().insert("x-amzn-bedrock-accept", text);
             }),
             signed(&credentials, b"{}", |request| {
                 *request.uri_mut() =
@@ -211,7 +223,37 @@ mod tests {
         for other in &others {
             assert_ne!(signature(other), signature(&first), "{other:?}");
         }
-        assert_eq!(header(&others[3], "host"), "bedrock-runtime.eu-west-1.amazonaws.com:8443");
+        assert_eq!(header(&others[4], "host"), "bedrock-runtime.eu-west-1.amazonaws.com:8443");
+        let accepting = header(&others[2], "authorization");
+        assert!(accepting.contains("SignedHeaders=content-type;host;x-amz-date;x-amzn-bedrock-accept,"));
+    }
+
+    #[test]
+    fn headers_that_a_proxy_may_change_are_sent_without_being_signed() {
+        let plain = signed(&credentials(""), b"{}", |_| {});
+        let proxied = signed(&credentials(""), b"{}", |request| {
+            for name in [
+                "accept",
+                "accept-encoding",
+                "cache-control",
+                "connection",
+                "content-length",
+                "forwarded",
+                "user-agent",
+                "via",
+                "x-amzn-requestid",
+                "x-forwarded-for",
+                "x-request-id",
+            ] {
+                request.headers_mut().insert(name, HeaderValue::from_static("theirs"));
+            }
+            request.headers_mut().insert("x-odd", HeaderValue::from_bytes(b"\xff").unwrap());
+            request.headers_mut().insert("x-amzn-trace-id", HeaderValue::from_static("Root=theirs"));
+        });
+        assert_eq!(header(&proxied, "authorization"), header(&plain, "authorization"));
+        assert_eq!(header(&proxied, "via"), "theirs");
+        assert!(proxied.headers().contains_key("x-odd"));
+        assert!(!proxied.headers().contains_key("x-amzn-trace-id"), "it belongs to another call");
     }
 
     #[test]
@@ -234,11 +276,11 @@ mod tests {
     }
 
     #[test]
-    fn a_header_that_is_not_text_cannot_be_signed() {
+    fn a_header_for_aws_that_is_not_text_cannot_be_signed() {
         let mut request = Request::post("https://h/x").body(()).unwrap();
-        request.headers_mut().insert("x-odd", HeaderValue::from_bytes(b"\xff").unwrap());
+        request.headers_mut().insert("x-amzn-bedrock-odd", HeaderValue::from_bytes(b"\xff").unwrap());
         let scope = SigningScope { region: "r", service: "s" };
         let refused = sign(&mut request, b"", &credentials(""), scope, UNIX_EPOCH);
-        assert_eq!(refused, Err(Error::Header(HeaderName::from_static("x-odd"))));
+        assert_eq!(refused, Err(Error::Header(HeaderName::from_static("x-amzn-bedrock-odd"))));
     }
 }

@@ -8,6 +8,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::app::App;
+use crate::model_endpoints::is_served;
 use crate::rest::authenticate::Caller;
 
 /// The list, in the form of the providers' client libraries.
@@ -27,11 +28,11 @@ struct Model {
     owned_by: String,
 }
 
-/// 200 with all models that have a price. A spend key lists only its allowed models.
+/// 200 with all models that have a price and that a model endpoint serves. A spend key lists only its allowed models.
 #[utoipa::path(
     get, path = "/models", operation_id = "list_models", tag = "models",
     responses(
-        (status = 200, description = "Every model that has a price.", body = Models),
+        (status = 200, description = "Every model that has a price and that a model endpoint serves.", body = Models),
         (status = 401, description = "spend_key_invalid spend_key_expired"),
         (status = 403, description = "spend_key_paused"),
     ),
@@ -45,10 +46,11 @@ pub(super) async fn list(State(app): State<Arc<App>>, caller: Caller) -> Json<Mo
         list.is_none_or(|allowed| allowed.iter().any(|allowed| allowed == name))
     };
     let allowed = app.providers.catalogue().models().filter(|(provider, model, _)| {
-        settings.is_none_or(|settings| {
-            allows(settings.allowed_models.as_ref(), model)
-                && allows(settings.allowed_providers.as_ref(), provider)
-        })
+        is_served(&app.providers, provider, model)
+            && settings.is_none_or(|settings| {
+                allows(settings.allowed_models.as_ref(), model)
+                    && allows(settings.allowed_providers.as_ref(), provider)
+            })
     });
     let data = allowed.map(|(provider, model, listed)| Model {
         id: model.to_owned(),

@@ -1,0 +1,144 @@
+//! The report of `farthing audit verify`: the verdict of every check, as text or as JSON.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use anstyle::{AnsiColor, Style};
+use farthing_core::partition::Partition;
+use farthing_log::verify::verdict::{Check, Outcome, Place, Verdict};
+use farthing_log::verify::{Audit, Head, Sums};
+use serde::Serialize;
+
+/// The checks of the log itself: the first position that one of them finds broken is where the log was changed.
+const OF_THE_LOG: [Check; 6] = [
+    Check::RecordBatches,
+    Check::Positions,
+    Check::HashChain,
+    Check::Heads,
+    Check::Events,
+    Check::PublishedHeads,
+];
+
+/// All verdicts.
+#[derive(Debug, Serialize)]
+pub(super) struct VerdictReport {
+    /// Broken if any check is.
+    verdict: Outcome,
+    /// The number of events.
+    events: u64,
+    /// How long the run took.
+    milliseconds: u128,
+    /// The first position of each partition at which the log itself is broken.
+    first_broken: Vec<Place>,
+    checks: Vec<Verdict>,
+    heads: Vec<Head>,
+    sums: Sums,
+}
+
+impl VerdictReport {
+    pub(super) fn new(audit: Audit, milliseconds: u128) -> Self {
+        let Audit { heads, events, sums, tallies, .. } = audit;
+        let checks = tallies.verdicts();
+        let is_broken = checks.iter().any(|check| check.verdict == Outcome::Broken);
+        let verdict = if is_broken { Outcome::Broken } else { Outcome::Verified };
+        let first_broken = first_broken(&checks);
+        Self { verdict, events, milliseconds, first_broken, checks, heads, sums }
+    }
+
+    /// 0 if nothing is broken, 1 otherwise.
+    pub(super) fn exit_code(&self) -> ExitCode {
+        match self.verdict {
+            Outcome::Verified | Outcome::Skipped => ExitCode::SUCCESS,
+            Outcome::Broken => ExitCode::from(1),
+        }
+    }
+
+    /// Writes a line for each check with its findings below it, and a last line.
+    pub(super) fn write_text(&self, out: &mut impl Write) -> io::Result<()> {
+        for check in &self.checks {
+            let style = style(check.verdict);
+            let (word, name) = (check.verdict.name(), check.check.name());
+            writeln!(out, "{style}{word:<8}{style:#}  {name:<15}  {} checked", check.checked)?;
+            for reason in &check.skipped {
+                writeln!(out, "{:10}skipped: {reason}", "")?;
+            }
+            for finding in &check.findings {
+                writeln!(out, "{:10}{}", "", finding.text)?;
+                writeln!(out, "{:12}expected  {}", "", finding.expected)?;
+                writeln!(out, "{:12}found     {}", "", finding.found)?;
+            }
+            let shown = u64::try_from(check.findings.len()).unwrap_or(0);
+            if check.broken > shown {
+                writeln!(out, "{:10}and {} more", "", check.broken - shown)?;
+            }
+        }
+        for place in &self.first_broken {
+            writeln!(out, "the log is broken from {place} on")?;
+        }
+        let style = style(self.verdict);
+        let seconds = self.milliseconds / 1_000;
+        writeln!(out, "\n{style}{}{style:#}: {} events in {seconds} s", self.verdict.name(), self.events)
+    }
+}
+
+fn first_broken(checks: &[Verdict]) -> Vec<Place> {
+    let of_the_log = checks.iter().filter(|check| OF_THE_LOG.contains(&check.check));
+    let mut places: Vec<Place> = of_the_log.flat_map(|check| check.first_broken.iter().copied()).collect();
+    places.sort_unstable();
+    let mut last: Option<Partition> = None;
+    places.retain(|place| last.replace(place.partition) != Some(place.partition));
+    places
+}
+
+fn style(verdict: Outcome) -> Style {
+    match verdict {
+        Outcome::Verified => AnsiColor::Green.on_default(),
+        Outcome::Skipped => AnsiColor::Cyan.on_default(),
+        Outcome::Broken => AnsiColor::Red.on_default().bold(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use farthing_log::verify::verdict::{Finding, Tallies};
+
+    use super::*;
+
+    fn audit(findings: &[(Check, i16, i64)]) -> Audit {
+        let mut tallies = Tallies::default();
+        for (check, partition, position) in findings {
+            let (text, expected, found) = ("the text".to_owned(), "one".to_owned(), "other".to_owned());
+            let partition = Partition::new(*partition);
+            tallies.find(*check, Finding { partition, position: *position, text, expected, found });
+        }
+        tallies.checked(Check::Events, 7);
+        tallies.skip(Check::ReadTables, "why");
+        Audit { tallies, events: 7, ..Audit::default() }
+    }
+
+    #[test]
+    fn the_first_broken_position_is_the_lowest_that_a_check_of_the_log_found() {
+        let found = [
+            (Check::BalancesAfter, 1, 2),
+            (Check::HashChain, 1, 9),
+            (Check::Positions, 1, 8),
+            (Check::HashChain, 3, 5),
+        ];
+        let report = VerdictReport::new(audit(&found), 1);
+        let places: Vec<_> = report.first_broken.iter().map(ToString::to_string).collect();
+        assert_eq!(places, ["partition 1, position 8", "partition 3, position 5"]);
+        assert_eq!((report.verdict, report.exit_code()), (Outcome::Broken, ExitCode::from(1)));
+    }
+
+    #[test]
+    fn a_skipped_check_is_named_with_its_reason_and_is_not_a_failure() {
+        let report = VerdictReport::new(audit(&[]), 2_000);
+        assert_eq!((report.verdict, report.exit_code()), (Outcome::Verified, ExitCode::SUCCESS));
+        let mut text = Vec::new();
+        report.write_text(&mut text).unwrap();
+        let text = anstream::adapter::strip_bytes(&text).into_vec();
+        let text = String::from_utf8(text).unwrap();
+        assert!(text.contains("skipped   read_tables      0 checked\n          skipped: why\n"), "{text}");
+        assert!(text.ends_with("\nverified: 7 events in 2 s\n"), "{text}");
+    }
+}

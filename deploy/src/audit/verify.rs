@@ -1,0 +1,114 @@
+//! `farthing audit verify`: the verdict of every check of the log, the states and the read tables.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, ensure};
+use farthing_core::partition::Partition;
+use farthing_log::verify::published_heads::PublishedHeads;
+use farthing_log::verify::verdict::{Check, Tallies};
+use farthing_log::verify::{self, Plan, Progress};
+use farthing_projector::ReadModel;
+
+use super::operator_key::TrustedKey;
+use super::progress_line;
+use super::verdict_report::VerdictReport;
+use crate::database::Database;
+use crate::output::OutputFormat;
+
+/// The most partitions that are verified at once by default.
+const MOST_JOBS: usize = 8;
+
+/// Flags of `audit verify`.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    database: Database,
+    /// Verify one partition alone.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i16).range(0..1_024))]
+    partition: Option<i16>,
+    /// The first position of the partition that is verified. States are folded only from position 1.
+    #[arg(long, value_name = "POSITION", requires = "partition", default_value_t = 1,
+        value_parser = clap::value_parser!(i64).range(1..))]
+    from: i64,
+    /// The last position of the partition that is verified.
+    #[arg(long, value_name = "POSITION", requires = "partition", value_parser = clap::value_parser!(i64).range(1..))]
+    to: Option<i64>,
+    /// File of `audit head`: the log must contain every head in it.
+    #[arg(long, value_name = "FILE")]
+    head: Option<PathBuf>,
+    /// Ed25519 public key in PEM that must have signed every line of the file.
+    #[arg(long, env = "FARTHING_AUDIT_PUBLIC_KEY_FILE", value_name = "FILE")]
+    public_key_file: Option<PathBuf>,
+    /// Leave out the read tables, which are folded again into a copy beside them.
+    #[arg(long)]
+    skip_read_tables: bool,
+    /// Partitions that are verified at once; each takes two connections to Postgres. The default follows the cores.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    jobs: Option<u16>,
+    #[command(flatten)]
+    format: OutputFormat,
+}
+
+/// Runs the subcommand.
+pub(super) async fn run(args: Args) -> Result<ExitCode> {
+    let started = Instant::now();
+    ensure!(args.to.is_none_or(|to| to >= args.from), "--to is before --from");
+    let partition = args.partition.map(Partition::new);
+    let plan =
+        Plan { partition, from: args.from, to: args.to, published: published(&args)?, jobs: jobs(&args) };
+    let url = args.database.reachable_url().await?;
+    let progress = Arc::<Progress>::default();
+    let audit = tokio::select! {
+        audit = verify::run(&url, plan, &progress) => audit,
+        never = progress_line::show(Arc::clone(&progress)) => match never {},
+    };
+    let mut audit = audit.context("cannot verify the log")?;
+    audit.tallies.add(read_tables(&args, &url, partition).await?);
+    let report = VerdictReport::new(audit, started.elapsed().as_millis());
+    if args.format.is_json() {
+        args.format.print(&report)?;
+    } else {
+        report.write_text(&mut anstream::stdout().lock()).context("cannot write to stdout")?;
+    }
+    Ok(report.exit_code())
+}
+
+fn jobs(args: &Args) -> usize {
+    let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(MOST_JOBS);
+    args.jobs.map_or_else(cores, usize::from)
+}
+
+/// The published heads of `--head`.
+fn published(args: &Args) -> Result<Option<PublishedHeads>> {
+    let trusted = TrustedKey::read(args.public_key_file.as_deref())?;
+    let Some(file) = &args.head else { return Ok(None) };
+    let shown = farthing_tls::shown(file);
+    let text = std::fs::read_to_string(file).with_context(|| format!("--head: cannot read {shown}"))?;
+    PublishedHeads::read(&text, &trusted).map(Some).with_context(|| format!("--head: {shown}"))
+}
+
+/// Compares the read tables with the log, one read model after the other.
+async fn read_tables(args: &Args, url: &str, partition: Option<Partition>) -> Result<Tallies> {
+    let mut tallies = Tallies::default();
+    let left_out = if args.skip_read_tables {
+        Some("--skip-read-tables")
+    } else if args.from > 1 || args.to.is_some() {
+        Some(
+            "rows are folded from the first event of a partition to their checkpoint, without --from and --to",
+        )
+    } else {
+        None
+    };
+    if let Some(reason) = left_out {
+        tallies.skip(Check::ReadTables, reason);
+        return Ok(tallies);
+    }
+    for model in ReadModel::ALL {
+        let audited = farthing_projector::audit(url, model, partition).await;
+        tallies.add(audited.with_context(|| format!("cannot verify the read model {}", model.name()))?);
+    }
+    Ok(tallies)
+}

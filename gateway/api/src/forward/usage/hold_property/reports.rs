@@ -1,0 +1,194 @@
+//! Answers of providers that report a usage: in each shape, whole and streamed. They are read as a gateway reads them.
+
+use farthing_core::usage::{Cached, Split, Usage};
+use http::HeaderMap;
+use serde_json::{Value, json};
+
+use super::super::findings::{Extent, Findings};
+use super::super::shape::{ReportedUsage, Shape};
+
+/// The form of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// A JSON document.
+    Whole,
+    /// Server-sent events. Bedrock's streams are binary and have tests of their own; there, the counts are in headers.
+    Stream,
+}
+
+/// The format of OpenAI in which a provider of its shape answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OpenaiFormat {
+    /// Chat Completions.
+    Chat,
+    /// Chat Completions with the usage of a stream in `x_groq`.
+    GroqsChat,
+    /// Responses.
+    Responses,
+}
+
+/// The report of `usage` by a provider of `shape`, as it is read.
+pub(super) fn read_report(shape: Shape, format: OpenaiFormat, form: Form, usage: &Usage) -> Usage {
+    let content_type = match form {
+        Form::Whole => "application/json",
+        Form::Stream => "text/event-stream",
+    };
+    let mut findings = Findings::new(shape, content_type);
+    let documents = documents(shape, format, form, usage);
+    for document in &documents {
+        let text = match form {
+            Form::Whole => document.to_string(),
+            Form::Stream => format!("data: {document}\n\n"),
+        };
+        findings.feed(text.as_bytes(), u64::MAX);
+    }
+    if (shape, form) == (Shape::Bedrock, Form::Stream) {
+        findings.read_headers(&headers(usage));
+    }
+    let ReportedUsage::Usage(read) = findings.report(Extent::Whole).reported else {
+        panic!("{documents:?} is not believed")
+    };
+    assert_eq!((read.tokens, read.seconds), (usage.tokens, usage.seconds), "{documents:?}");
+    read
+}
+
+/// The documents of an answer: the only one, or those of the events of a stream.
+fn documents(shape: Shape, format: OpenaiFormat, form: Form, usage: &Usage) -> Vec<Value> {
+    let Split { input, output } = usage.tokens;
+    let Cached { read, write } = usage.cached;
+    match (shape, form) {
+        (Shape::Standard, Form::Whole) => {
+            vec![json!({"usage": {"input_tokens": input, "output_tokens": output}})]
+        }
+        (Shape::Standard, Form::Stream) => {
+            vec![json!({"text": "a"}), json!({"usage": {"input_tokens": input, "output_tokens": output}})]
+        }
+        (Shape::OpenAi, _) => openais(format, form, usage),
+        (Shape::Anthropic, form) => {
+            let input = json!({
+                "input_tokens": input - read - write, "output_tokens": 1,
+                "cache_read_input_tokens": read, "cache_creation_input_tokens": write,
+            });
+            match form {
+                Form::Whole => {
+                    let mut whole = input;
+                    whole["output_tokens"] = json!(output);
+                    vec![json!({"type": "message", "usage": whole})]
+                }
+                Form::Stream => vec![
+                    json!({"type": "message_start", "message": {"usage": input}}),
+                    json!({"type": "message_delta", "usage": {"output_tokens": output}}),
+                ],
+            }
+        }
+        (Shape::Google, form) => {
+            let report = |output: u64, reasoning: u64| {
+                json!({"candidates": [], "usageMetadata": {
+                    "promptTokenCount": input, "candidatesTokenCount": output - reasoning,
+                    "thoughtsTokenCount": reasoning, "cachedContentTokenCount": read,
+                    "totalTokenCount": input + output,
+                }})
+            };
+            let whole = report(output, usage.reasoning_tokens);
+            match form {
+                Form::Whole => vec![whole],
+                Form::Stream => vec![report(output / 2, 0), whole],
+            }
+        }
+        (Shape::Cohere, form) => {
+            let count = json!({"input_tokens": input, "output_tokens": output});
+            // What is billed counts, not what was sent.
+            let sent = json!({"input_tokens": input + 7, "output_tokens": output + 7});
+            let report = json!({"billed_units": count, "tokens": sent});
+            match form {
+                Form::Whole => vec![json!({"id": "c-1", "message": {}, "usage": report})],
+                Form::Stream => vec![
+                    json!({"id": "c-1", "type": "message-start", "delta": {"message": {}}}),
+                    json!({"type": "message-end", "delta": {"finish_reason": "COMPLETE", "usage": report}}),
+                ],
+            }
+        }
+        // A stream of transcriptions ends with the whole text and its usage.
+        (Shape::Transcription, _) => match usage.seconds.input {
+            seconds if seconds.is_zero() => {
+                vec![json!({"text": "a", "usage": {"input_tokens": input, "output_tokens": output}})]
+            }
+            seconds => {
+                let seconds: Value = serde_json::from_str(&seconds.to_string()).unwrap();
+                vec![json!({"text": "a", "usage": {"type": "duration", "seconds": seconds}})]
+            }
+        },
+        (Shape::Bedrock, Form::Whole) => vec![json!({"output": {}, "usage": {
+            "inputTokens": input - read - write, "outputTokens": output, "totalTokens": input + output,
+            "cacheReadInputTokens": read, "cacheWriteInputTokens": write,
+        }})],
+        (Shape::Bedrock, Form::Stream) => Vec::new(),
+    }
+}
+
+fn openais(format: OpenaiFormat, form: Form, usage: &Usage) -> Vec<Value> {
+    let Split { input, output } = usage.tokens;
+    let (cached, reasoning) = (usage.cached.read, usage.reasoning_tokens);
+    let chat = json!({
+        "prompt_tokens": input, "completion_tokens": output, "total_tokens": input + output,
+        "prompt_tokens_details": {"cached_tokens": cached},
+        "completion_tokens_details": {"reasoning_tokens": reasoning},
+    });
+    let text = json!({"choices": [{"delta": {"content": "a"}}], "usage": null});
+    match (format, form) {
+        (OpenaiFormat::Chat | OpenaiFormat::GroqsChat, Form::Whole) => {
+            vec![json!({"choices": [], "usage": chat})]
+        }
+        (OpenaiFormat::Chat, Form::Stream) => vec![text, json!({"choices": [], "usage": chat})],
+        (OpenaiFormat::GroqsChat, Form::Stream) => vec![
+            json!({"choices": [], "x_groq": {"id": "req_1"}}),
+            json!({"choices": [{"delta": {}}], "x_groq": {"id": "req_1", "usage": chat}}),
+        ],
+        (OpenaiFormat::Responses, form) => {
+            let report = json!({
+                "input_tokens": input, "output_tokens": output,
+                "input_tokens_details": {"cached_tokens": cached},
+                "output_tokens_details": {"reasoning_tokens": reasoning},
+            });
+            match form {
+                Form::Whole => vec![json!({"output": [], "usage": report})],
+                Form::Stream => vec![
+                    json!({"type": "response.created", "response": {"usage": null}}),
+                    json!({"type": "response.completed", "response": {"usage": report}}),
+                ],
+            }
+        }
+    }
+}
+
+/// The counts in the headers of Bedrock's `invoke`.
+fn headers(usage: &Usage) -> HeaderMap {
+    let Cached { read, write } = usage.cached;
+    let counts = [
+        ("x-amzn-bedrock-input-token-count", usage.tokens.input - read - write),
+        ("x-amzn-bedrock-output-token-count", usage.tokens.output),
+        ("x-amzn-bedrock-cache-read-input-token-count", read),
+        ("x-amzn-bedrock-cache-write-input-token-count", write),
+    ];
+    counts.into_iter().map(|(name, count)| (name.parse().unwrap(), count.into())).collect()
+}
+
+#[test]
+fn a_usage_is_read_in_every_shape_whole_and_streamed() {
+    let usage = Usage {
+        tokens: Split { input: 1_000, output: 90 },
+        cached: Cached { read: 300, write: 20 },
+        reasoning_tokens: 40,
+        ..Usage::default()
+    };
+    for shape in Shape::ALL {
+        for form in [Form::Whole, Form::Stream] {
+            for format in [OpenaiFormat::Chat, OpenaiFormat::GroqsChat, OpenaiFormat::Responses] {
+                let read = read_report(shape, format, form, &usage);
+                let reports_cache = !matches!(shape, Shape::Standard | Shape::Cohere | Shape::Transcription);
+                let expected = if reports_cache { usage.cached.read } else { 0 };
+                assert_eq!(read.cached.read, expected, "{shape:?} {form:?} {format:?}");
+            }
+        }
+    }
+}

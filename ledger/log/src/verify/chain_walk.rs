@@ -1,0 +1,295 @@
+//! Follows the record batches of a partition: their form, their positions, and the hash chain through their events.
+
+use farthing_core::partition::Partition;
+use farthing_core::secret::hex;
+
+use super::batch::StoredBatch;
+use super::published_heads::PublishedPosition;
+use super::verdict::{Check, Finding, Place, Tallies};
+use crate::chain::{self, GENESIS, HASH_BYTES, Hash};
+use crate::record_batch::Damaged;
+
+/// The part of a partition that was followed.
+#[derive(Debug)]
+pub(super) struct ChainWalk {
+    partition: Partition,
+    /// The first and the last position that are verified.
+    from: i64,
+    to: i64,
+    /// The position of the last event.
+    pub(super) position: i64,
+    /// Its hash, as it is stored.
+    pub(super) hash: Hash,
+    /// The published positions that were not reached yet, the next one last.
+    published: Vec<PublishedPosition>,
+    /// The last published position that the log contains.
+    agreed: i64,
+    /// The number of events that were followed.
+    pub(super) events: u64,
+}
+
+/// What follows the events that were verified.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Next {
+    /// The events of the batch, each of which can be folded.
+    Foldable,
+    /// An event is missing or cannot be read, so the states after it cannot be known.
+    Lost,
+}
+
+impl ChainWalk {
+    /// The whole partition, with the positions that were `published` of it.
+    pub(super) fn whole(partition: Partition, to: i64, mut published: Vec<PublishedPosition>) -> Self {
+        published.sort_by_key(|published| std::cmp::Reverse(published.position));
+        Self { partition, from: 1, to, position: 0, hash: GENESIS, published, agreed: 0, events: 0 }
+    }
+
+    /// The partition from the position `from` on, where `hash` is that of the event before it.
+    pub(super) fn from(mut self, from: i64, hash: Hash, tallies: &mut Tallies) -> Self {
+        let all = self.published.len();
+        self.published.retain(|published| published.position >= from);
+        if self.published.len() < all {
+            self.skip_published(tallies);
+        }
+        Self { from, position: from - 1, hash, ..self }
+    }
+
+    fn skip_published(&self, tallies: &mut Tallies) {
+        let reason = format!("partition {}: published positions outside of the run", self.partition);
+        tallies.skip(Check::PublishedHeads, reason);
+    }
+
+    fn at(&self, position: i64) -> Place {
+        Place { partition: self.partition, position }
+    }
+
+    fn find(
+        &self,
+        tallies: &mut Tallies,
+        check: Check,
+        position: i64,
+        (text, expected, found): (String, String, String),
+    ) {
+        let partition = self.partition;
+        tallies.find(check, Finding { partition, position, text, expected, found });
+    }
+
+    /// Verifies a batch, and gives the line of each event to `fold`.
+    pub(super) fn follow(
+        &mut self,
+        batch: &StoredBatch<'_>,
+        tallies: &mut Tallies,
+        mut fold: impl FnMut(&mut Tallies, Place, &str),
+    ) -> Next {
+        let mut next = self.verify_position(batch.first_position, tallies);
+        tallies.checked(Check::RecordBatches, 1);
+        match batch.text() {
+            Ok(text) => {
+                for ((index, position), record) in (0..).zip(batch.first_position..).zip(text.split('\n')) {
+                    if position < self.from || position > self.to {
+                        continue;
+                    }
+                    self.verify_hash(batch, (index, position), record, tallies);
+                    if next == Next::Foldable {
+                        fold(tallies, self.at(position), record);
+                    }
+                }
+            }
+            Err(damaged) => {
+                self.report_damage(batch, &damaged, tallies);
+                next = Next::Lost;
+            }
+        }
+        self.position = batch.last_position().min(self.to);
+        next
+    }
+
+    /// Verifies that a batch which begins at `found` follows the events so far.
+    fn verify_position(&self, found: i64, tallies: &mut Tallies) -> Next {
+        tallies.checked(Check::Positions, 1);
+        let expected = self.position + 1;
+        // The first batch may begin before the first event that is verified.
+        if self.position == self.from - 1 && (1..=self.from).contains(&found) {
+            return Next::Foldable;
+        }
+        let (position, text, is) = match found - expected {
+            0 => return Next::Foldable,
+            ..0 => {
+                let text = format!("{}: a record batch begins before the one before it ends", self.at(found));
+                (found, text, format!("a second event at position {found}"))
+            }
+            1 => (
+                expected,
+                format!("{}: the event is missing", self.at(expected)),
+                format!("position {found} follows"),
+            ),
+            _ => {
+                let text = format!(
+                    "partition {}, positions {expected} to {}: the events are missing",
+                    self.partition,
+                    found - 1
+                );
+                (expected, text, format!("position {found} follows"))
+            }
+        };
+        self.find(tallies, Check::Positions, position, (text, format!("position {expected}"), is));
+        Next::Lost
+    }
+
+    fn verify_hash(
+        &mut self,
+        batch: &StoredBatch<'_>,
+        (index, position): (usize, i64),
+        record: &str,
+        tallies: &mut Tallies,
+    ) {
+        self.events += 1;
+        tallies.checked(Check::HashChain, 1);
+        self.hash = chain::hash(&self.hash, &batch.link(position, record));
+        let stored = batch.hash(index).unwrap_or(&GENESIS);
+        if *stored != self.hash {
+            let text = format!(
+                "{}: the hash does not follow from the event and the previous hash",
+                self.at(position)
+            );
+            self.find(tallies, Check::HashChain, position, (text, hex(&self.hash), hex(stored)));
+            self.hash = *stored;
+        }
+        while let Some(published) = self.published.pop_if(|published| published.position <= position) {
+            tallies.checked(Check::PublishedHeads, 1);
+            if published.hash == self.hash {
+                self.agreed = position;
+                continue;
+            }
+            let text = format!(
+                "{}: the event is not the one that line {} of the file published; positions {} to {position} were \
+                 rewritten, or some of them",
+                self.at(position),
+                published.line,
+                self.agreed + 1,
+            );
+            let hashes = (hex(&published.hash), hex(&self.hash));
+            self.find(tallies, Check::PublishedHeads, position, (text, hashes.0, hashes.1));
+        }
+    }
+
+    fn report_damage(&mut self, batch: &StoredBatch<'_>, damaged: &Damaged, tallies: &mut Tallies) {
+        let index = i64::try_from(batch.first_damaged(&self.hash)).unwrap_or(0);
+        let position = batch.first_position + index;
+        let text = format!("{}: the record batch is damaged: {damaged}", self.at(position));
+        let expected = format!("{} events with their hashes", batch.count);
+        self.find(tallies, Check::RecordBatches, position, (text, expected, damaged.to_string()));
+        if let Some(last) = batch.hashes.len().checked_sub(HASH_BYTES) {
+            self.hash = batch.hashes[last..].first_chunk().copied().unwrap_or(self.hash);
+        }
+    }
+
+    /// Reports the published positions up to the end of the run that the log, which ends at `end`, does not have.
+    pub(super) fn report_unreached(&mut self, end: i64, tallies: &mut Tallies) {
+        while let Some(published) = self.published.pop() {
+            if published.position <= end || published.position > self.to {
+                self.skip_published(tallies);
+                continue;
+            }
+            tallies.checked(Check::PublishedHeads, 1);
+            let text = format!(
+                "{}: the event is missing; line {} of the file published the head at position {}",
+                self.at(end + 1),
+                published.line,
+                published.position
+            );
+            let expected = format!("position {}, hash {}", published.position, hex(&published.hash));
+            let found = format!("the log ends at position {end}");
+            self.find(tallies, Check::PublishedHeads, end + 1, (text, expected, found));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use chrono::DateTime;
+
+    use super::*;
+    use crate::chain::Link;
+    use crate::verify::verdict::Verdict;
+
+    const PARTITION: Partition = Partition::new(2);
+
+    /// The hashes of events `records` at the positions from `first` on, after `before`.
+    fn hashes(records: &[&str], first: i64, before: Hash) -> Vec<u8> {
+        let (mut hash, mut hashes) = (before, Vec::new());
+        for (record, position) in records.iter().zip(first..) {
+            let recorded_at = DateTime::UNIX_EPOCH;
+            hash = chain::hash(&hash, &Link { position, recorded_at, writer: "w", record });
+            hashes.extend(hash);
+        }
+        hashes
+    }
+
+    fn batch<'a>(first_position: i64, events: &'a str, hashes: &'a [u8]) -> StoredBatch<'a> {
+        let count = i32::try_from(hashes.len() / HASH_BYTES).unwrap();
+        let (recorded_at, events) = (DateTime::UNIX_EPOCH, events.as_bytes());
+        StoredBatch { first_position, count, recorded_at, writer: "w", events, hashes }
+    }
+
+    fn verdict(tallies: Tallies, check: Check) -> Verdict {
+        tallies.verdicts().into_iter().find(|verdict| verdict.check == check).unwrap()
+    }
+
+    fn places(verdict: &Verdict) -> Vec<i64> {
+        verdict.findings.iter().map(|finding| finding.position).collect()
+    }
+
+    #[test]
+    fn a_run_may_begin_and_end_within_a_batch() {
+        let all = hashes(&["a", "b", "c", "d"], 1, GENESIS);
+        let mut tallies = Tallies::default();
+        let before = *all[32..].first_chunk().unwrap();
+        let mut walk = ChainWalk::whole(PARTITION, 3, Vec::new()).from(3, before, &mut tallies);
+        let mut seen = Vec::new();
+        let next = walk.follow(&batch(1, "a\nb\nc\nd", &all), &mut tallies, |_, place, line| {
+            seen.push((place.position, line.to_owned()));
+        });
+        assert_eq!((next, walk.position, seen), (Next::Foldable, 3, vec![(3, "c".to_owned())]));
+        let verdicts = tallies.verdicts();
+        assert!(verdicts.iter().all(|verdict| verdict.broken == 0), "{verdicts:?}");
+    }
+
+    #[test]
+    fn a_gap_is_found_at_the_first_missing_position_and_nothing_is_folded_after_it() {
+        let all = hashes(&["a", "b", "c"], 1, GENESIS);
+        let mut tallies = Tallies::default();
+        let mut walk = ChainWalk::whole(PARTITION, i64::MAX, Vec::new());
+        assert_eq!(walk.follow(&batch(1, "a", &all[..32]), &mut tallies, |_, _, _| {}), Next::Foldable);
+        let next = walk.follow(&batch(3, "c", &all[64..]), &mut tallies, |_, place, _| panic!("{place}"));
+        assert_eq!(next, Next::Lost);
+        assert_eq!(places(&verdict(tallies, Check::Positions)), [2]);
+    }
+
+    #[test]
+    fn a_published_head_is_compared_with_the_event_at_its_position() {
+        let all = hashes(&["a", "b", "c"], 1, GENESIS);
+        let other = hashes(&["a", "x", "c"], 1, GENESIS);
+        let published = |line, position: i64, hashes: &[u8]| {
+            let at = usize::try_from(position - 1).unwrap() * 32;
+            PublishedPosition { line, position, hash: *hashes[at..].first_chunk().unwrap() }
+        };
+        let heads = vec![published(1, 1, &all), published(2, 3, &all), published(3, 2, &all)];
+        let follow = |hashes: &[u8], events: &str, heads: Vec<PublishedPosition>| {
+            let mut tallies = Tallies::default();
+            let mut walk = ChainWalk::whole(PARTITION, i64::MAX, heads);
+            walk.follow(&batch(1, events, hashes), &mut tallies, |_, _, _| {});
+            walk.report_unreached(walk.position, &mut tallies);
+            let verdicts = tallies.verdicts();
+            assert_eq!(verdicts[2].broken, 0, "the chain is consistent in itself");
+            verdicts.into_iter().find(|verdict| verdict.check == Check::PublishedHeads).unwrap()
+        };
+        let whole = follow(&all, "a\nb\nc", heads.clone());
+        assert_eq!((whole.checked, whole.broken), (3, 0));
+        let rewritten = follow(&other, "a\nx\nc", heads.clone());
+        assert_eq!((rewritten.checked, places(&rewritten)), (3, vec![2, 3]));
+        assert!(rewritten.findings[0].text.contains("positions 2 to 2 were"), "{rewritten:?}");
+        let cut = follow(&all[..32], "a", heads);
+        assert_eq!((cut.checked, places(&cut)), (3, vec![2, 2]));
+    }
+}

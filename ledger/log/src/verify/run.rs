@@ -1,0 +1,342 @@
+//! Runs an audit: partitions in parallel, each read once. Gateways may write meanwhile. No snapshot lasts longer than the
+//! comparison of the stored states of one partition.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use farthing_core::partition::{Partition, Partitions};
+use farthing_core::secret::hex;
+use farthing_core::state::generation;
+use tokio::task::JoinSet;
+use tokio_postgres::{Client, IsolationLevel};
+
+use super::batch::StoredBatch;
+use super::chain_walk::{ChainWalk, Next};
+use super::fold::{Fold, Sums};
+use super::pages::Pages;
+use super::published_heads::PublishedHeads;
+use super::stored_states::{self, CHECKPOINT};
+use super::verdict::{Check, Finding, Place, Tallies};
+use super::{Error, Head};
+use crate::chain::Hash;
+use crate::connect::{self, Role};
+use crate::partitions;
+
+/// The head of partition $1, and the last position of its last record batch.
+const HEAD: &str = "\
+SELECT h.position, h.hash, (
+    SELECT b.first_position + b.count - 1 FROM ledger.batches AS b
+    WHERE b.partition = $1 ORDER BY b.first_position DESC LIMIT 1) AS last
+FROM ledger.heads AS h WHERE h.partition = $1";
+
+/// The record batch of partition $1 that has position $2, or ends before it.
+const BATCH_AT: &str = "\
+SELECT partition, first_position, count, recorded_at, writer, events, hashes FROM ledger.batches
+WHERE partition = $1 AND first_position <= $2 ORDER BY first_position DESC LIMIT 1";
+
+/// What is verified.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// One partition, or all of them.
+    pub partition: Option<Partition>,
+    /// The first position of each partition. States are folded if it is 1.
+    pub from: i64,
+    /// The last position of each partition; the last event if absent.
+    pub to: Option<i64>,
+    /// Published heads that the log must contain.
+    pub published: Option<PublishedHeads>,
+    /// The number of partitions that are verified at once. Each takes two connections.
+    pub jobs: usize,
+}
+
+/// How far an audit has come.
+#[derive(Debug, Default)]
+pub struct Progress {
+    total: AtomicI64,
+    done: AtomicI64,
+}
+
+impl Progress {
+    /// The events that were verified, and those that are to be.
+    pub fn events(&self) -> (i64, i64) {
+        (self.done.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed))
+    }
+}
+
+/// What an audit of the log saw.
+#[derive(Debug, Default)]
+pub struct Audit {
+    /// The heads of the partitions.
+    pub heads: Vec<Head>,
+    /// The number of events.
+    pub events: u64,
+    /// The number of states that were folded and compared.
+    pub states: usize,
+    /// The sums of money over the partitions whose states are known.
+    pub sums: Sums,
+    /// What the checks saw.
+    pub tallies: Tallies,
+}
+
+/// Audits the log of `database_url`.
+pub async fn run(database_url: &str, plan: Plan, progress: &Arc<Progress>) -> Result<Audit, Error> {
+    let client = connect::connect(database_url, Role::Owner).await?;
+    let partitions = partitions::load(&client).await?.ok_or(Error::NoPartitions)?;
+    let chosen: Vec<_> = partitions.all().filter(|of| plan.partition.is_none_or(|one| one == *of)).collect();
+    if chosen.is_empty() {
+        return Err(Error::NoPartition(partitions.count()));
+    }
+    let last = plan.published.as_ref().and_then(PublishedHeads::last_partition);
+    if last.is_some_and(|last| last.number() >= partitions.count()) {
+        return Err(Error::OtherHeads(partitions.count()));
+    }
+    for partition in &chosen {
+        let events = End::load(&client, *partition).await?.last.min(plan.to.unwrap_or(i64::MAX));
+        progress.total.fetch_add((events - plan.from + 1).max(0), Ordering::Relaxed);
+    }
+    drop(client);
+    let (plan, url): (_, Arc<str>) = (Arc::new(plan), database_url.into());
+    let (mut tasks, mut next) = (JoinSet::new(), chosen.iter());
+    let mut audits = Vec::new();
+    loop {
+        while tasks.len() < plan.jobs.max(1)
+            && let Some(partition) = next.next()
+        {
+            let (partition, url) = (*partition, Arc::clone(&url));
+            let (plan, progress) = (Arc::clone(&plan), Arc::clone(progress));
+            tasks.spawn(async move {
+                let audit = PartitionAudit::open(&url, partition, partitions, &plan, &progress).await?;
+                Ok::<_, Error>((partition, audit.run(&url).await?))
+            });
+        }
+        let Some(done) = tasks.join_next().await else { break };
+        audits.push(done.map_err(|_| Error::Stopped)??);
+    }
+    audits.sort_by_key(|(partition, _)| *partition);
+    let mut whole = Audit::default();
+    for (_, audit) in audits {
+        whole.add(audit)?;
+    }
+    Ok(whole)
+}
+
+impl Audit {
+    fn add(&mut self, other: Self) -> Result<(), Error> {
+        self.heads.extend(other.heads);
+        self.events += other.events;
+        self.states += other.states;
+        self.sums.add(&other.sums)?;
+        self.tallies.add(other.tallies);
+        Ok(())
+    }
+}
+
+/// The end of a partition, at one moment.
+struct End {
+    position: i64,
+    hash: Vec<u8>,
+    /// The last position of its last record batch.
+    last: i64,
+}
+
+impl End {
+    async fn load(client: &Client, partition: Partition) -> Result<Self, Error> {
+        let row = client.query_one(HEAD, &[&partition.number()]).await?;
+        let last: Option<i64> = row.try_get("last")?;
+        Ok(Self { position: row.try_get("position")?, hash: row.try_get("hash")?, last: last.unwrap_or(0) })
+    }
+}
+
+/// The audit of a partition.
+struct PartitionAudit<'p> {
+    partition: Partition,
+    plan: &'p Plan,
+    progress: &'p Progress,
+    client: Arc<Client>,
+    pages: Pages,
+    walk: ChainWalk,
+    fold: Fold,
+    seen: Audit,
+}
+
+impl<'p> PartitionAudit<'p> {
+    async fn open(
+        database_url: &str,
+        partition: Partition,
+        partitions: Partitions,
+        plan: &'p Plan,
+        progress: &'p Progress,
+    ) -> Result<Self, Error> {
+        let client = Arc::new(connect::connect(database_url, Role::Owner).await?);
+        let (mut fold, mut seen) = (Fold::new(partitions), Audit::default());
+        let published = plan.published.as_ref().map(|heads| heads.of(partition));
+        if published.is_none() {
+            seen.tallies.skip(Check::PublishedHeads, "no file of published heads was given");
+        }
+        let to = plan.to.unwrap_or(i64::MAX);
+        let mut walk = ChainWalk::whole(partition, to, published.unwrap_or_default());
+        let mut after = 0;
+        if plan.from > 1 {
+            let begin = Begin::load(&client, partition, plan.from - 1).await?;
+            walk = walk.from(plan.from, begin.hash, &mut seen.tallies);
+            after = begin.pages_after;
+            let place = Place { partition, position: plan.from };
+            fold.lose(&mut seen.tallies, place, "states are folded from the first event of a partition");
+        }
+        let pages = Pages::new(Arc::clone(&client), partition, after);
+        Ok(Self { partition, plan, progress, client, pages, walk, fold, seen })
+    }
+
+    async fn run(mut self, database_url: &str) -> Result<Audit, Error> {
+        self.stored_states(database_url).await?;
+        let end = End::load(&self.client, self.partition).await?;
+        self.follow(end.last).await?;
+        self.head(&end);
+        let last = Place { partition: self.partition, position: self.walk.position };
+        self.walk.report_unreached(end.last, &mut self.seen.tallies);
+        if self.plan.to.is_none_or(|to| to >= end.last) {
+            self.fold.sum_up(&mut self.seen.tallies, last);
+        } else if self.fold.is_whole {
+            self.seen.tallies.skip(Check::Balances, self.ends_before("the last event"));
+        }
+        if self.fold.is_whole {
+            self.seen.sums.add(&self.fold.sums)?;
+        }
+        self.seen.events = self.walk.events;
+        Ok(self.seen)
+    }
+
+    /// Verifies the record batches that begin at `end` or before, and within the plan.
+    async fn follow(&mut self, end: i64) -> Result<(), Error> {
+        let end = end.min(self.plan.to.unwrap_or(i64::MAX));
+        while let Some(row) = self.pages.next(end).await? {
+            let (before, events) = (self.walk.position, self.walk.events);
+            let fold = &mut self.fold;
+            let batch = StoredBatch::of(&row)?;
+            let next = self.walk.follow(&batch, &mut self.seen.tallies, |tallies, place, line| {
+                fold.event(tallies, place, line);
+            });
+            if next == Next::Lost {
+                let place = Place { partition: self.partition, position: before + 1 };
+                fold.lose(&mut self.seen.tallies, place, "events are missing or cannot be read");
+            }
+            let events = i64::try_from(self.walk.events - events).unwrap_or(0);
+            self.progress.done.fetch_add(events, Ordering::Relaxed);
+            // The connections share the threads.
+            tokio::task::yield_now().await;
+        }
+        Ok(())
+    }
+
+    /// Follows the log to the checkpoint of this program's generation of states, and compares the stored states.
+    async fn stored_states(&mut self, database_url: &str) -> Result<(), Error> {
+        if !self.fold.is_whole {
+            return Ok(());
+        }
+        let parameters = (self.partition.number(), generation());
+        let stored = self.client.query_opt(CHECKPOINT, &[&parameters.0, &parameters.1]).await?;
+        let Some(stored) = stored else {
+            let reason = format!("partition {}: this release has not stored its states yet", self.partition);
+            self.seen.tallies.skip(Check::StoredStates, reason);
+            return Ok(());
+        };
+        self.follow(stored.try_get(0)?).await?;
+        let mut client = connect::connect(database_url, Role::Owner).await?;
+        let snapshot = client
+            .build_transaction()
+            .isolation_level(IsolationLevel::RepeatableRead)
+            .read_only(true)
+            .start()
+            .await?;
+        let position: i64 =
+            snapshot.query_one(CHECKPOINT, &[&parameters.0, &parameters.1]).await?.try_get(0)?;
+        self.follow(position).await?;
+        if self.plan.to.is_some_and(|to| to < position) {
+            self.seen.tallies.skip(Check::StoredStates, self.ends_before("the stored states"));
+        } else if self.walk.position != position {
+            let (partition, last) = (self.partition, self.walk.position);
+            let found = if last < position {
+                format!("the log ends at position {last}")
+            } else {
+                format!("position {position} is within a record batch that ends at {last}")
+            };
+            let finding = Finding {
+                partition,
+                position: position.min(last) + 1,
+                text: format!(
+                    "partition {partition}: the states are stored as of position {position}, {found}"
+                ),
+                expected: format!("a record batch that ends at position {position}"),
+                found,
+            };
+            self.seen.tallies.find(Check::StoredStates, finding);
+        } else if self.fold.is_whole {
+            let place = Place { partition: self.partition, position };
+            stored_states::compare(&snapshot, &mut self.seen.tallies, &self.fold, place).await?;
+            self.seen.states = self.fold.states.len();
+        }
+        snapshot.commit().await?;
+        Ok(())
+    }
+
+    fn ends_before(&self, what: &str) -> String {
+        format!("partition {}: --to is before {what}", self.partition)
+    }
+
+    /// Compares the head with the last event.
+    fn head(&mut self, end: &End) {
+        let (partition, last) = (self.partition, self.walk.position);
+        let End { position, hash, .. } = end;
+        self.seen.heads.push(Head { partition, position: *position, hash: hex(hash) });
+        if self.plan.to.is_some_and(|to| to < *position) {
+            self.seen.tallies.skip(Check::Heads, self.ends_before("the head"));
+            return;
+        }
+        self.seen.tallies.checked(Check::Heads, 1);
+        if *position != last {
+            self.seen.tallies.find(
+                Check::Heads,
+                Finding {
+                    partition,
+                    position: last.min(*position) + 1,
+                    text: format!(
+                        "partition {partition}: the head is at position {position}, the last event at {last}"
+                    ),
+                    expected: format!("a head at position {last}"),
+                    found: format!("a head at position {position}"),
+                },
+            );
+        } else if *hash != self.walk.hash {
+            let expected = hex(&self.walk.hash);
+            self.seen.tallies.find(Check::Heads, Finding {
+                partition,
+                position: last,
+                text: format!(
+                    "partition {partition}: the head's hash is not that of the last event, at position {last}"
+                ),
+                expected,
+                found: hex(hash),
+            });
+        }
+    }
+}
+
+/// Where a run begins that does not begin with the first event.
+struct Begin {
+    hash: Hash,
+    pages_after: i64,
+}
+
+impl Begin {
+    /// After the event at `position`, whose stored hash is taken as it is.
+    async fn load(client: &Client, partition: Partition, position: i64) -> Result<Self, Error> {
+        let missing = Error::NoBeginning { partition, position };
+        let row = client.query_opt(BATCH_AT, &[&partition.number(), &position]).await?;
+        let Some(row) = row else { return Err(missing) };
+        let batch = StoredBatch::of(&row)?;
+        let index = usize::try_from(position - batch.first_position).unwrap_or(0);
+        let Some(hash) = batch.hash(index) else { return Err(missing) };
+        let continues = batch.last_position() > position;
+        Ok(Self { hash: *hash, pages_after: batch.first_position - i64::from(continues) })
+    }
+}

@@ -1,0 +1,195 @@
+//! `farthing audit verify` and `audit head` on a running instance: parts of a log, published heads, and exit codes.
+
+use std::path::Path;
+
+use farthing_tests::instance::{Instance, program};
+use farthing_tests::merchant::Merchant;
+use farthing_tests::run;
+use serde_json::{Value, json};
+
+/// A merchant with six credits, and its partition.
+async fn merchant_with_credits() -> (Merchant, String) {
+    let merchant = Merchant::new().await;
+    for _ in 0..6 {
+        merchant.credit_own("1").await;
+    }
+    merchant.log.stored().await;
+    let partition = merchant.partition().await.to_string();
+    (merchant, partition)
+}
+
+/// The exit code, the report and the errors of a command.
+async fn outcome(instance: &Instance, arguments: &[&str]) -> (Option<i32>, Value, String) {
+    let output = instance.command(arguments).await;
+    let report = serde_json::from_slice(&output.stdout).unwrap_or(Value::Null);
+    (output.status.code(), report, String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+fn check<'r>(report: &'r Value, name: &str) -> &'r Value {
+    let checks = report["checks"].as_array().unwrap_or_else(|| panic!("{report}"));
+    checks.iter().find(|check| check["check"] == name).unwrap_or_else(|| panic!("{name}: {report}"))
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a path of a test is UTF-8")
+}
+
+#[test]
+fn a_whole_log_is_verified_under_traffic_and_every_check_looks_at_something() {
+    run(async {
+        let (merchant, _) = merchant_with_credits().await;
+        let traffic = async {
+            loop {
+                merchant.credit_own("0.1").await;
+            }
+        };
+        let verified = outcome(merchant.instance, &["audit", "verify"]);
+        let (code, report, errors) = tokio::select! {
+            verified = verified => verified,
+            () = traffic => unreachable!("it does not end"),
+        };
+        assert_eq!((code, &report["verdict"]), (Some(0), &json!("verified")), "{report} {errors}");
+        for check in report["checks"].as_array().unwrap() {
+            let is_published = check["check"] == "published_heads";
+            let verdict = if is_published { "skipped" } else { "verified" };
+            assert_eq!(check["verdict"], verdict, "{check}");
+            assert_eq!(check["checked"].as_u64() > Some(0), !is_published, "{check}");
+        }
+        assert!(report["events"].as_u64() > Some(6), "{report}");
+        assert_eq!(report["first_broken"], json!([]));
+    });
+}
+
+#[test]
+fn a_part_of_a_partition_is_verified_without_the_states() {
+    run(async {
+        let (merchant, partition) = merchant_with_credits().await;
+        let log = |part: &[&'static str]| {
+            let arguments = ["audit", "verify", "--partition", &partition].map(ToOwned::to_owned);
+            let arguments: Vec<String> =
+                arguments.into_iter().chain(part.iter().map(|&part| part.to_owned())).collect();
+            async move {
+                let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+                outcome(merchant.instance, &arguments).await
+            }
+        };
+        let (code, report, errors) = log(&["--from", "2", "--to", "5"]).await;
+        assert_eq!((code, &report["events"]), (Some(0), &json!(4)), "{report} {errors}");
+        for name in ["states", "balances_after", "balances", "stored_states", "read_tables", "heads"] {
+            assert_eq!(check(&report, name)["verdict"], "skipped", "{name}: {report}");
+            assert!(check(&report, name)["skipped"][0].is_string(), "{name}: {report}");
+        }
+        assert_eq!(check(&report, "hash_chain")["checked"], 4, "{report}");
+        let (code, report, errors) = log(&["--to", "5"]).await;
+        assert_eq!((code, &report["events"]), (Some(0), &json!(5)), "{report} {errors}");
+        assert_eq!(check(&report, "states")["checked"], 5, "{report}");
+        let (code, report, errors) = log(&["--from", "3"]).await;
+        assert_eq!((code, &check(&report, "heads")["verdict"]), (Some(0), &json!("verified")), "{errors}");
+    });
+}
+
+#[test]
+fn a_part_may_begin_and_end_within_a_record_batch() {
+    run(async {
+        let (merchant, partition) = merchant_with_credits().await;
+        let largest = "SELECT first_position, count::bigint FROM ledger.batches
+            WHERE partition = $1 AND count > 1 ORDER BY count DESC, first_position LIMIT 1";
+        let of = merchant.partition().await;
+        let row = merchant.log.sql.query_one(largest, &[&of]).await.unwrap();
+        let (first, count): (i64, i64) = (row.get(0), row.get(1));
+        let last = first + count - 1;
+        for (from, to) in
+            [(first, first), (first, last - 1), (first + 1, last), (last, last), (last, last + 1), (1, first)]
+        {
+            let (from, to) = (from.to_string(), to.to_string());
+            let arguments = ["audit", "verify", "--partition", &partition, "--from", &from, "--to", &to];
+            let (code, report, errors) = outcome(merchant.instance, &arguments).await;
+            assert_eq!((code, &report["verdict"]), (Some(0), &json!("verified")), "{report} {errors}");
+            let events = to.parse::<i64>().unwrap() - from.parse::<i64>().unwrap() + 1;
+            assert_eq!(report["events"], events, "{from} to {to}: {report}");
+            assert_eq!(check(&report, "hash_chain")["checked"], events, "{report}");
+        }
+    });
+}
+
+#[test]
+fn a_run_that_cannot_begin_ends_with_exit_code_2_and_says_why() {
+    run(async {
+        let (merchant, partition) = merchant_with_credits().await;
+        let instance = merchant.instance;
+        for (arguments, why) in [
+            (vec!["--from", "2"], "--partition"),
+            (vec!["--partition", "1023"], "no such partition"),
+            (vec!["--partition", &partition, "--from", "5", "--to", "4"], "--to is before --from"),
+            (vec!["--partition", &partition, "--from", "0"], "--from"),
+            (vec!["--partition", &partition, "--from", "9999999"], "has no event at position 9999998"),
+            (vec!["--head", "/nowhere/heads"], "cannot read"),
+            (vec!["--jobs", "0"], "--jobs"),
+        ] {
+            let arguments = [vec!["audit", "verify"], arguments].concat();
+            let (code, report, errors) = outcome(instance, &arguments).await;
+            assert_eq!((code, &report), (Some(2), &Value::Null), "{arguments:?}: {errors}");
+            assert!(errors.contains(why), "{arguments:?}: {errors}");
+        }
+        let nowhere = ["audit", "verify", "--database-url", "postgres://nobody@127.0.0.1:1/nothing"];
+        let output = tokio::process::Command::new(program()).args(nowhere).output().await.unwrap();
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+    });
+}
+
+#[test]
+fn a_file_of_heads_holds_only_with_its_key_and_all_of_its_lines() {
+    run(async {
+        let (merchant, _) = merchant_with_credits().await;
+        let instance = merchant.instance;
+        let folder = instance.file(&format!("heads of {}", merchant.id));
+        std::fs::create_dir(&folder).unwrap();
+        let file = |name: &str| folder.join(name);
+        for name in ["own", "other"] {
+            let pair = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
+            std::fs::write(file(&format!("{name}.pem")), pair.serialize_pem()).unwrap();
+            std::fs::write(file(&format!("{name}.pub")), pair.public_key_pem()).unwrap();
+        }
+        let (heads, key, own, other) = (file("heads"), file("own.pem"), file("own.pub"), file("other.pub"));
+        for line in 1..=3 {
+            merchant.credit_own("1").await;
+            let append = ["audit", "head", "--append", text(&heads), "--key-file", text(&key)];
+            let (code, report, errors) = outcome(instance, &append).await;
+            assert_eq!((code, &report["line"]), (Some(0), &json!(line)), "{errors}");
+        }
+        let verify = async |heads: &Path, key: &Path| {
+            let quick = ["audit", "verify", "--skip-read-tables"];
+            let given = ["--head", text(heads), "--public-key-file", text(key)];
+            outcome(instance, &[quick.as_slice(), given.as_slice()].concat()).await
+        };
+        let (code, report, errors) = verify(&heads, &own).await;
+        assert_eq!(
+            (code, &check(&report, "published_heads")["verdict"]),
+            (Some(0), &json!("verified")),
+            "{errors}"
+        );
+        assert!(check(&report, "published_heads")["checked"].as_u64() >= Some(3), "{report}");
+        let (code, report, errors) = verify(&heads, &other).await;
+        assert_eq!((code, &report), (Some(2), &Value::Null), "{errors}");
+        assert!(errors.contains("line 1: it is signed with another key"), "{errors}");
+        let whole = std::fs::read_to_string(&heads).unwrap();
+        let lines: Vec<_> = whole.lines().collect();
+        for (changed, why) in [
+            (format!("{}\n{}\n", lines[0], lines[2]), "line 2 does not follow"),
+            (whole.replacen("\"position\":", "\"position\":1", 1), "line 1: the signature is not that"),
+            ("\n".to_owned(), "line 1 is no published head"),
+            (String::new(), "no published head"),
+        ] {
+            let changed_file = file("changed");
+            std::fs::write(&changed_file, &changed).unwrap();
+            let (code, _, errors) = verify(&changed_file, &own).await;
+            assert!(code == Some(2) && errors.contains(why), "{why}: {errors}");
+            if !changed.is_empty() {
+                let append = ["audit", "head", "--append", text(&changed_file)];
+                let (code, _, errors) = outcome(instance, &append).await;
+                assert!(code == Some(2) && errors.contains("nothing was changed"), "{errors}");
+                assert_eq!(std::fs::read_to_string(&changed_file).unwrap(), changed, "nothing was appended");
+            }
+        }
+    });
+}

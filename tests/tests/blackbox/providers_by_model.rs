@@ -1,0 +1,159 @@
+//! The built-in providers at the model endpoints: each is called where it serves chat completions, and where one cannot be
+//! called, the refusal says why.
+
+use farthing_tests::client::Request;
+use farthing_tests::instance::Instance;
+use farthing_tests::managed::Managed;
+use farthing_tests::merchant::{Merchant, token};
+use farthing_tests::provider::{chunk, event_stream, json_text, last_chunk};
+use farthing_tests::run;
+use serde_json::{Value, json};
+
+use super::provider_table::{Column, PROVIDERS, price_list};
+use super::providers::{Keys, gateway_with, prices, tokens};
+
+/// Where a call of `/v1/chat/completions` for a model of a provider arrives, and the answer there.
+fn chat_of_model_endpoint(name: &str) -> (String, &'static str) {
+    let completion = r#"{"id":"c-1","object":"chat.completion","created":1700000000,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"Hello."},"finish_reason":"stop"}],"usage":{"prompt_tokens":1000,"completion_tokens":50,"total_tokens":1050}}"#;
+    let message = r#"{"id":"msg_1","type":"message","role":"assistant","model":"m","content":[{"type":"text","text":"Hello."}],"stop_reason":"end_turn","stop_sequence":null,"usage":{"input_tokens":1000,"output_tokens":50}}"#;
+    let generated = r#"{"candidates":[{"content":{"role":"model","parts":[{"text":"Hello."}]},"finishReason":"STOP","index":0}],"usageMetadata":{"promptTokenCount":1000,"candidatesTokenCount":50,"totalTokenCount":1050},"modelVersion":"m","responseId":"r-1"}"#;
+    match name {
+        "anthropic" => ("/v1/messages".to_owned(), message),
+        "google" => ("/v1beta/models/m:generateContent".to_owned(), generated),
+        // Each of these documents a second path.
+        "deepseek" => ("/v1/chat/completions".to_owned(), completion),
+        "azure" => ("/openai/v1/chat/completions".to_owned(), completion),
+        name => {
+            let (_, endpoints) = PROVIDERS.iter().find(|(provider, _)| *provider == name).unwrap();
+            let (_, path) = endpoints.iter().find(|(column, _)| *column == Column::Chat).unwrap();
+            ((*path).to_owned(), completion)
+        }
+    }
+}
+
+#[test]
+fn each_provider_is_called_and_metered_by_the_name_of_its_model() {
+    run(async {
+        let fixed = ["openai", "anthropic", "google", "mistral"];
+        let names = PROVIDERS.iter().map(|(name, _)| *name);
+        let others: Vec<&str> = names.filter(|name| !fixed.contains(name)).collect();
+        let mistrals_key = Instance::shared().await.provider_key("mistral", "sk-managed-mistral");
+        let prices = price_list();
+        let (managed, providers) = gateway_with(&others, Keys::Managed, &[&prices, &mistrals_key]).await;
+        let merchant = Merchant::funded("100").await;
+        let own = token(&json!({"secret_key": merchant.secret_key, "provider_key": "sk-theirs"}));
+        let listed = async |to: &Managed| -> Vec<(String, String)> {
+            let listed = to.send(&merchant.secret_key, Request::new("GET", "/v1/models")).await.expect(200);
+            let text = |value: &Value| value.as_str().unwrap().to_owned();
+            let models = listed["data"].as_array().unwrap().iter();
+            models.map(|model| (text(&model["owned_by"]), text(&model["id"]))).collect()
+        };
+        let models = listed(&managed).await;
+        for (name, _) in PROVIDERS {
+            let provider = match name {
+                "openai" => &managed.openai,
+                "anthropic" => &managed.anthropic,
+                "google" => &managed.google,
+                "mistral" => &managed.mistral,
+                name => &providers[others.iter().position(|other| *other == name).unwrap()],
+            };
+            let (path, answer) = chat_of_model_endpoint(name);
+            let endpoint = provider.endpoint_at(&path, move |_| json_text(200, answer));
+            let body = json!({
+                "model": format!("{name}/m"), "max_tokens": 100, "messages": [{"role": "user", "content": "Hi"}],
+            });
+            for (credential, key_type) in [(&own, "unmanaged"), (&merchant.secret_key, "managed")] {
+                let request = Request::new("POST", "/v1/chat/completions").json(&body);
+                let response = managed.send(credential, request).await;
+                assert_eq!(response.status, 200, "{name}: {}", response.text());
+                assert_eq!(response.json()["choices"][0]["message"]["content"], "Hello.", "{name}");
+                let metered = merchant.charged(&response).await;
+                assert_eq!(metered["usage"]["tokens"], tokens(1000, 50), "{name}: {metered}");
+                assert_eq!(metered["model_cost"]["total"], "0.0022000000", "{name}");
+                let shown = merchant.shown(&response.request_id(), "completed").await;
+                assert_eq!(
+                    (&shown["provider"], &shown["provider_key_type"], &shown["endpoint"]),
+                    (&json!(name), &json!(key_type), &json!(format!("POST {}", endpoint.url))),
+                    "{shown}"
+                );
+            }
+            assert_eq!(endpoint.calls().len(), 2, "{name}");
+            assert!(models.contains(&(name.to_owned(), "m".to_owned())), "{name} is listed");
+        }
+        merchant.nothing_is_held().await;
+        // Where the operator names no resource of Azure's and no region of Bedrock's, none is called and none is listed.
+        let elsewhere = Managed::start(&[&prices]).await;
+        assert!(listed(&elsewhere).await.iter().all(|(name, _)| name != "azure"));
+        let events = merchant.events().await.len();
+        for model in ["azure/m", "bedrock/openai.m", "bedrock/amazon.nova"] {
+            for credential in [&own, &merchant.secret_key] {
+                let request = Request::new("POST", "/v1/chat/completions")
+                    .json(&json!({"model": model, "messages": []}));
+                let refused = elsewhere.send(credential, request).await.refused(400, "validation_error");
+                let why = refused["issues"][0]["message"].as_str().unwrap();
+                let reason = if model.contains("amazon") { "not converted" } else { "--provider-host" };
+                assert!(why.contains(reason), "{model}: {refused}");
+            }
+        }
+        assert_eq!(merchant.events().await.len(), events);
+    });
+}
+
+#[test]
+fn openais_models_at_bedrock_are_called_on_the_callers_own_key_where_the_operator_names_a_region() {
+    run(async {
+        let prices = prices(
+            r#"{"provider":"bedrock","model":"openai.m","input_per_1m":"2","output_per_1m":"4"},{"provider":"bedrock","model":"amazon.m","input_per_1m":"2","output_per_1m":"4"}"#,
+        );
+        let (managed, providers) = gateway_with(&["bedrock"], Keys::Managed, &[&prices]).await;
+        let merchant = Merchant::funded("100").await;
+        let own = token(&json!({"secret_key": merchant.secret_key, "provider_key": "ABSK-theirs"}));
+        let (path, completion) = ("/openai/v1/chat/completions", chat_of_model_endpoint("openai").1);
+        let endpoint = providers[0].endpoint_at(path, move |call| {
+            let body: Value = serde_json::from_slice(&call.body).unwrap();
+            if body["stream"] != json!(true) {
+                return json_text(200, completion);
+            }
+            assert_eq!(body["stream_options"], json!({"include_usage": true}));
+            let events = [
+                r#"{"id":"c-1","model":"m","choices":[{"index":0,"delta":{"content":"Hello."},"finish_reason":"stop"}]}"#,
+                r#"{"id":"c-1","model":"m","choices":[],"usage":{"prompt_tokens":1000,"completion_tokens":50,"total_tokens":1050}}"#,
+                "[DONE]",
+            ];
+            let events = events.into_iter().map(|data| chunk(format!("data: {data}\n\n")));
+            std::iter::once(event_stream()).chain(events).chain([last_chunk()]).collect()
+        });
+        let message = |model: &str, stream: bool| {
+            let messages = json!([{"role": "user", "content": "Hi"}]);
+            let body = json!({"model": model, "max_tokens": 100, "messages": messages, "stream": stream});
+            Request::new("POST", "/v1/messages").json(&body)
+        };
+        for (model, stream) in [("bedrock/openai.m", false), ("bedrock/openai.m", true)] {
+            let response = managed.send(&own, message(model, stream)).await;
+            assert_eq!((response.status, response.complete), (200, true), "{}", response.text());
+            assert!(response.text().contains("Hello."), "{}", response.text());
+            let metered = merchant.charged(&response).await;
+            assert_eq!(metered["usage"]["tokens"], tokens(1000, 50), "stream: {stream}");
+            assert_eq!(metered["model_cost"]["total"], "0.0022000000", "stream: {stream}");
+            assert_eq!(metered["total_merchant_cost"], "0.0000000000", "the provider bills its owner");
+            let shown = merchant.shown(&response.request_id(), "completed").await;
+            assert_eq!(shown["provider"], "bedrock");
+            let call = endpoint.calls().pop().unwrap();
+            let sent: Value = serde_json::from_slice(&call.body).unwrap();
+            assert_eq!(sent["model"], "openai.m");
+            assert_eq!(call.head.all("authorization"), ["Bearer ABSK-theirs"]);
+        }
+        // Which endpoints are sold on a managed key is for Bedrock's own formats.
+        let refused = managed.send(&merchant.secret_key, message("bedrock/openai.m", false)).await;
+        let refused = refused.refused(400, "model_not_priced");
+        assert!(refused["message"].as_str().unwrap().contains("send your own"), "{refused}");
+        let refused = managed.send(&own, message("bedrock/amazon.m", false)).await;
+        assert_eq!(refused.refused(400, "validation_error")["issues"][0]["path"], json!(["model"]));
+        assert_eq!(endpoint.calls().len(), 2);
+        let listed = managed.send(&merchant.secret_key, Request::new("GET", "/v1/models")).await.expect(200);
+        let models = listed["data"].as_array().unwrap().iter();
+        let of_bedrock = models.filter(|model| model["owned_by"] == "bedrock").map(|model| &model["id"]);
+        assert_eq!(of_bedrock.collect::<Vec<_>>(), ["openai.m"]);
+        merchant.nothing_is_held().await;
+    });
+}

@@ -1,0 +1,441 @@
+//! Random tampering by the database's owner: `farthing audit verify` finds each change at its exact place. What is consistent
+//! in itself, such as a rewritten end of the log, is found against a published head.
+//!
+//! Each kind of change has five trials, or as many as `FARTHING_TAMPERING_TRIALS` says. `FARTHING_FAULT_SEED` repeats the
+//! choices of an earlier run; they are printed.
+
+use farthing_tests::instance::Instance;
+use farthing_tests::log::Head;
+use farthing_tests::merchant::Merchant;
+use farthing_tests::provider::json;
+use farthing_tests::run;
+use serde_json::{Value, json};
+
+use crate::put_away;
+use crate::stored_log::StoredLog;
+
+/// The tables of the read models: the schema and the table.
+const TABLES: &str = "\
+SELECT n.nspname::text, c.relname::text FROM pg_class AS c
+JOIN pg_namespace AS n ON n.oid = c.relnamespace JOIN ledger.read_models AS m ON m.schema_name = n.nspname
+WHERE c.relkind = 'r' AND c.relname <> 'checkpoint' ORDER BY 1, 2";
+
+const COLUMNS: &str = "\
+SELECT column_name::text, data_type::text FROM information_schema.columns
+WHERE table_schema = $1 AND table_name = $2 AND column_name <> 'partition' AND is_generated = 'NEVER' ORDER BY 1";
+
+fn trials() -> u32 {
+    let given = std::env::var("FARTHING_TAMPERING_TRIALS").ok().and_then(|given| given.parse().ok());
+    given.unwrap_or(5)
+}
+
+fn seed() -> u64 {
+    let given = std::env::var("FARTHING_FAULT_SEED").ok().map(|seed| seed.parse().expect("a number"));
+    let seed = given.unwrap_or_else(|| fastrand::u64(..));
+    eprintln!("repeat with FARTHING_FAULT_SEED={seed}");
+    seed
+}
+
+/// An instance with a log worth tampering with, which is idle.
+struct Scene {
+    instance: &'static Instance,
+    sql: tokio_postgres::Client,
+    random: fastrand::Rng,
+    /// The arguments that name the published heads and the key.
+    head: [String; 4],
+    /// The heads that were published, in their order.
+    published: Vec<Vec<Head>>,
+}
+
+impl Scene {
+    async fn set() -> Self {
+        let seed = seed();
+        let instance: &'static Instance = Box::leak(Box::new(Instance::start(1).await));
+        let path = |name: &str| instance.file(name).into_os_string().into_string().unwrap();
+        let pair = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
+        let (file, key, public) = (path("heads.ndjson"), path("audit.pem"), path("audit.pub"));
+        std::fs::write(&key, pair.serialize_pem()).unwrap();
+        std::fs::write(&public, pair.public_key_pem()).unwrap();
+        let endpoint = instance.provider.endpoint(|_| json(200, &json!({"usage": {"tokens": 1}})));
+        let mut published = Vec::new();
+        let mut merchants = Vec::new();
+        for _ in 0..3 {
+            let merchant = Merchant::of(instance).await;
+            merchant.credit_own("10").await;
+            let (customer, meter) = (merchant.customer("5").await, merchant.call_meter("0.1").await);
+            merchants.push((merchant, customer, meter));
+        }
+        for round in 0..4 {
+            for (merchant, customer, meter) in &merchants {
+                let token = merchant.billing(customer, meter);
+                for _ in 0..4 {
+                    let response = merchant.call(&token, &endpoint.url).await;
+                    merchant.shown(&response.request_id(), "completed").await;
+                }
+            }
+            let log = instance.log().await;
+            let report = instance.operate(&["audit", "head", "--append", &file, "--key-file", &key]).await;
+            assert_eq!((&report["line"], &report["signed"]), (&json!(round + 1), &json!(true)), "{report}");
+            published.push(log.heads().await);
+        }
+        for (merchant, customer, _) in &merchants {
+            merchant.get(&format!("/v1/connections/{}", customer.id)).await.expect(200);
+        }
+        let log = instance.log().await;
+        log.stored().await;
+        log.sql.batch_execute("ALTER TABLE ledger.batches DISABLE TRIGGER ALL").await.unwrap();
+        let head = ["--head".to_owned(), file, "--public-key-file".to_owned(), public];
+        let random = fastrand::Rng::with_seed(seed);
+        Self { instance, sql: log.sql, random, head, published }
+    }
+
+    /// Runs `audit verify`: its exit code and its report.
+    async fn verify(&self, arguments: &[&str]) -> (Option<i32>, Value) {
+        let arguments = [&["audit", "verify"], arguments].concat();
+        let output = self.instance.command(&arguments).await;
+        let report = serde_json::from_slice(&output.stdout);
+        (output.status.code(), report.unwrap_or_else(|error| panic!("{error}: {output:?}")))
+    }
+
+    /// The same without the read tables and with the published heads.
+    async fn verify_log(&self) -> (Option<i32>, Value) {
+        let head: Vec<&str> = self.head.iter().map(String::as_str).collect();
+        self.verify(&[&["--skip-read-tables"], head.as_slice()].concat()).await
+    }
+
+    /// The log of a random partition that has one.
+    async fn log(&mut self) -> StoredLog {
+        let heads = &self.published[self.published.len() - 1];
+        let used: Vec<_> = heads.iter().filter(|head| head.position > 10).collect();
+        let partition = used[self.random.usize(..used.len())].partition;
+        StoredLog::read(&self.sql, partition).await
+    }
+
+    fn position(&mut self, log: &StoredLog) -> i64 {
+        self.random.i64(1..=i64::try_from(log.len()).unwrap())
+    }
+
+    /// Changes a random digit of `text`.
+    fn another_digit(&mut self, text: &str) -> String {
+        let digits: Vec<_> = text.bytes().enumerate().filter(|(_, byte)| byte.is_ascii_digit()).collect();
+        let (at, digit) = digits[self.random.usize(..digits.len())];
+        let other = char::from(b'0' + (digit - b'0' + self.random.u8(1..10)) % 10);
+        format!("{}{other}{}", &text[..at], &text[at + 1..])
+    }
+
+    async fn sound(&self) {
+        let head: Vec<&str> = self.head.iter().map(String::as_str).collect();
+        let (code, report) = self.verify(&head).await;
+        assert_eq!((code, &report["verdict"]), (Some(0), &json!("verified")), "{report}");
+        for check in report["checks"].as_array().unwrap() {
+            assert_eq!(check["verdict"], "verified", "{check}");
+            assert!(check["checked"].as_u64() > Some(0), "{check}");
+        }
+    }
+
+    /// Tries a change of the log: it is found at the position that `change` returns, and nowhere before.
+    async fn tries(&mut self, name: &str, change: impl Fn(&mut Self, &mut StoredLog) -> i64) {
+        for trial in 0..trials() {
+            let before = self.log().await;
+            let mut after = before.clone();
+            let position = change(self, &mut after);
+            before.change(&mut self.sql, &after).await;
+            // A published head may find more: an inserted event whose hash follows.
+            let (code, report) = self.verify(&["--skip-read-tables"]).await;
+            let place = json!([{"partition": before.partition, "position": position}]);
+            assert_eq!((code, &report["first_broken"]), (Some(1), &place), "{name}, trial {trial}: {report}");
+            after.change(&mut self.sql, &before).await;
+        }
+        eprintln!("{name}: {} of {} found at the exact position", trials(), trials());
+    }
+}
+
+fn check<'r>(report: &'r Value, name: &str) -> &'r Value {
+    let checks = report["checks"].as_array().unwrap();
+    checks.iter().find(|check| check["check"] == name).unwrap_or_else(|| panic!("{name}: {report}"))
+}
+
+#[test]
+fn every_change_of_an_event_is_found_at_its_position() {
+    run(async {
+        let mut scene = Scene::set().await;
+        scene.sound().await;
+        scene
+            .tries("a digit changed", |scene, log| {
+                let position = scene.position(log);
+                let line = log.event(position).0.clone();
+                log.event(position).0 = scene.another_digit(&line);
+                position
+            })
+            .await;
+        scene
+            .tries("two events swapped", |scene, log| {
+                let (one, other) = loop {
+                    let (one, other) = (scene.position(log), scene.position(log));
+                    if one < other {
+                        break (one, other);
+                    }
+                };
+                let (first, second) = (log.event(one).clone(), log.event(other).clone());
+                if scene.random.bool() {
+                    (*log.event(one), *log.event(other)) = (second, first);
+                } else {
+                    log.event(one).0 = second.0;
+                    log.event(other).0 = first.0;
+                }
+                one
+            })
+            .await;
+        scene
+            .tries("an event deleted", |scene, log| {
+                let position = scene.position(log);
+                let (batch, index) = log.find(position);
+                log.batches[batch].events.remove(index);
+                let closes_up = scene.random.bool() && batch + 1 < log.batches.len();
+                if closes_up {
+                    for later in &mut log.batches[batch + 1..] {
+                        later.first -= 1;
+                    }
+                }
+                log.batches.retain(|batch| !batch.events.is_empty());
+                position
+            })
+            .await;
+        scene
+            .tries("an event inserted", |scene, log| {
+                let (copied, position) = (scene.position(log), scene.position(log));
+                let (line, hash) = log.event(copied).clone();
+                let (batch, index) = log.find(position);
+                let follows = log.hash_at(position, &line);
+                let hash = if scene.random.bool() { follows.clone() } else { hash };
+                // A hash that follows makes the inserted event sound. The next one does not follow.
+                let broken = if hash == follows { position + 1 } else { position };
+                log.batches[batch].events.insert(index, (line, hash));
+                broken
+            })
+            .await;
+        scene.sound().await;
+        put_away(scene.instance).await;
+    });
+}
+
+#[test]
+fn an_end_of_the_log_that_was_deleted_or_rewritten_is_found_against_a_published_head() {
+    run(async {
+        let mut scene = Scene::set().await;
+        for trial in 0..trials() {
+            for rewrites in [false, true] {
+                let before = scene.log().await;
+                let mut after = before.clone();
+                let (partition, last) = (before.partition, i64::try_from(before.len()).unwrap());
+                let position = scene.random.i64(2..=last);
+                let (hash, end) = if rewrites {
+                    let line = after.event(position).0.clone();
+                    let (start, rest) = line.split_once(r#""occurred_at":""#).unwrap();
+                    // A digit of the microseconds: no state depends on it.
+                    let (time, rest) = rest.split_once('Z').unwrap();
+                    let (time, fraction) = time.split_once('.').unwrap();
+                    let fraction = scene.another_digit(fraction);
+                    after.event(position).0 = format!(r#"{start}"occurred_at":"{time}.{fraction}Z{rest}"#);
+                    (after.hash_from(position), last)
+                } else {
+                    (after.cut_after(position - 1), position - 1)
+                };
+                let head = "SELECT hash FROM ledger.heads WHERE partition = $1";
+                let kept: Vec<u8> = scene.sql.query_one(head, &[&partition]).await.unwrap().get(0);
+                before.change(&mut scene.sql, &after).await;
+                let set = "UPDATE ledger.heads SET position = $2, hash = $3 WHERE partition = $1";
+                scene.sql.execute(set, &[&partition, &end, &hash]).await.unwrap();
+                // The owner covers it up: without a checkpoint there are no stored states to compare with.
+                let covered = "DELETE FROM ledger.checkpoints WHERE partition = $1 RETURNING generation, position, epoch";
+                let covered = scene.sql.query_one(covered, &[&partition]).await.unwrap();
+                let log_alone = ["--skip-read-tables"];
+                let (code, report) = scene.verify(&log_alone).await;
+                assert_eq!((code, &report["first_broken"]), (Some(0), &json!([])), "trial {trial}: {report}");
+                let (code, report) = scene.verify_log().await;
+                let of = |heads: &Vec<Head>| {
+                    heads.iter().find(|head| head.partition == partition).unwrap().position
+                };
+                let reached =
+                    scene.published.iter().map(of).find(|published| *published >= position).unwrap();
+                let found = if rewrites { reached } else { position };
+                let place = json!([{"partition": partition, "position": found}]);
+                assert_eq!((code, &report["first_broken"]), (Some(1), &place), "trial {trial}: {report}");
+                assert!(check(&report, "published_heads")["broken"].as_u64() > Some(0), "{report}");
+                assert_eq!(check(&report, "hash_chain")["verdict"], "verified", "{report}");
+                after.change(&mut scene.sql, &before).await;
+                scene.sql.execute(set, &[&partition, &last, &kept]).await.unwrap();
+                let uncover = "INSERT INTO ledger.checkpoints (partition, generation, position, epoch)
+                    VALUES ($1, $2, $3, $4)";
+                let (generation, stored, epoch): (i16, i64, i64) =
+                    (covered.get(0), covered.get(1), covered.get(2));
+                scene.sql.execute(uncover, &[&partition, &generation, &stored, &epoch]).await.unwrap();
+            }
+        }
+        eprintln!("deleted and rewritten ends: {} of {} found", 2 * trials(), 2 * trials());
+        scene.sound().await;
+        put_away(scene.instance).await;
+    });
+}
+
+#[test]
+fn every_change_of_a_stored_state_is_found() {
+    run(async {
+        let mut scene = Scene::set().await;
+        let rows = "SELECT s.partition, s.kind, s.id, s.body, s.generation, s.shape, c.position FROM ledger.state AS s
+            JOIN ledger.checkpoints AS c ON c.partition = s.partition AND c.generation = s.generation
+            ORDER BY s.partition, s.kind, s.id";
+        let rows = scene.sql.query(rows, &[]).await.unwrap();
+        for trial in 0..trials() {
+            let row = &rows[scene.random.usize(..rows.len())];
+            let (partition, kind, id): (i16, &str, &str) = (row.get(0), row.get(1), row.get(2));
+            let (body, generation, shape): (&str, i16, i16) = (row.get(3), row.get(4), row.get(5));
+            let delete = "DELETE FROM ledger.state WHERE partition = $1 AND kind = $2 AND id = $3";
+            let put = "INSERT INTO ledger.state (partition, kind, id, body, generation, shape)
+                VALUES ($1, $2, $3, $4, $5, $6)";
+            let put = |id: String, body: String| {
+                let sql = &scene.sql;
+                async move {
+                    sql.execute(put, &[&partition, &kind, &id, &body, &generation, &shape]).await.unwrap();
+                }
+            };
+            let mut random = fastrand::Rng::with_seed(scene.random.u64(..));
+            let named = match random.u8(..4) {
+                0 => {
+                    scene.sql.execute(delete, &[&partition, &kind, &id]).await.unwrap();
+                    format!("the {kind} {id} is not stored")
+                }
+                1 => {
+                    put(format!("{id}0"), body.to_owned()).await;
+                    format!("the stored {kind} {id}0 follows from no event")
+                }
+                _ => {
+                    scene.sql.execute(delete, &[&partition, &kind, &id]).await.unwrap();
+                    let digits: Vec<_> =
+                        body.bytes().enumerate().filter(|(_, byte)| byte.is_ascii_digit()).collect();
+                    let changed = match digits.get(random.usize(..digits.len().max(1))) {
+                        Some((at, digit)) => {
+                            let other = char::from(b'0' + (digit - b'0' + random.u8(1..10)) % 10);
+                            format!("{}{other}{}", &body[..*at], &body[at + 1..])
+                        }
+                        None => format!("{body} "),
+                    };
+                    put(id.to_owned(), changed).await;
+                    format!("the stored {kind} {id} is not the fold of its events")
+                }
+            };
+            let (code, report) = scene.verify_log().await;
+            let found = check(&report, "stored_states");
+            assert_eq!(
+                (code, &found["broken"], &found["verdict"]),
+                (Some(1), &json!(1), &json!("broken")),
+                "{report}"
+            );
+            let finding = &found["findings"][0];
+            let place = (&finding["partition"], &finding["position"], &finding["text"]);
+            let position: i64 = row.get(6);
+            assert_eq!(
+                place,
+                (&json!(partition), &json!(position), &json!(named)),
+                "trial {trial}: {report}"
+            );
+            assert_ne!(finding["expected"], finding["found"]);
+            assert_eq!(report["first_broken"], json!([]), "the log itself is sound");
+            scene.sql.execute(delete, &[&partition, &kind, &id]).await.unwrap();
+            scene.sql.execute(delete, &[&partition, &kind, &format!("{id}0")]).await.unwrap();
+            put(id.to_owned(), body.to_owned()).await;
+        }
+        eprintln!("stored states: {} of {} found", trials(), trials());
+        scene.sound().await;
+        put_away(scene.instance).await;
+    });
+}
+
+/// Another value of a column.
+fn another(column: &str, data_type: &str) -> Option<String> {
+    Some(match data_type {
+        "text" => format!("{column} || '0'"),
+        "numeric" | "bigint" | "integer" => format!("{column} + 1"),
+        "timestamp with time zone" => format!("{column} + interval '1 microsecond'"),
+        "boolean" => format!("NOT {column}"),
+        "jsonb" => "'{\"other\": 1}'".to_owned(),
+        "bytea" => format!("{column} || '\\x00'"),
+        _ => return None,
+    })
+}
+
+#[test]
+fn every_change_of_a_read_row_is_found() {
+    run(async {
+        let mut scene = Scene::set().await;
+        let mut tables: Vec<(String, String)> = Vec::new();
+        for row in scene.sql.query(TABLES, &[]).await.unwrap() {
+            let (schema, table): (String, String) = (row.get(0), row.get(1));
+            let count: i64 = scene
+                .sql
+                .query_one(&format!("SELECT count(*) FROM {schema}.{table}"), &[])
+                .await
+                .unwrap()
+                .get(0);
+            if count > 0 {
+                tables.push((schema, table));
+            }
+        }
+        assert!(tables.len() >= 8, "{tables:?}");
+        let mut trial = 0;
+        while trial < trials() {
+            let (schema, table) = tables[scene.random.usize(..tables.len())].clone();
+            let name = format!("{schema}.{table}");
+            let row = format!("SELECT ctid::text, partition FROM {name} ORDER BY ctid");
+            let rows = scene.sql.query(&row, &[]).await.unwrap();
+            let row = &rows[scene.random.usize(..rows.len())];
+            let (place, partition): (&str, i16) = (row.get(0), row.get(1));
+            let columns = scene.sql.query(COLUMNS, &[&schema, &table]).await.unwrap();
+            let column = &columns[scene.random.usize(..columns.len())];
+            let (column, data_type): (&str, &str) = (column.get(0), column.get(1));
+            let (at, deletes) = (format!("ctid = '{place}'"), scene.random.u8(..4) == 0);
+            let changed = if deletes {
+                format!("DELETE FROM {name} WHERE {at} RETURNING ctid::text")
+            } else {
+                let Some(value) = another(column, data_type) else { continue };
+                format!(
+                    "UPDATE {name} SET {column} = {value} WHERE {at} AND {column} IS NOT NULL RETURNING ctid::text"
+                )
+            };
+            let keep = format!("CREATE TEMP TABLE kept AS SELECT * FROM {name} WHERE {at}");
+            scene.sql.batch_execute(&keep).await.unwrap();
+            // A check of the table may refuse the change, and a null has no other value.
+            let changed = scene.sql.query(&changed, &[]).await.unwrap_or_default();
+            let Some(changed) = changed.first().map(|row| row.get::<_, String>(0)) else {
+                scene.sql.batch_execute("DROP TABLE kept").await.unwrap();
+                continue;
+            };
+            let only = partition.to_string();
+            let (code, report) = scene.verify(&["--partition", &only]).await;
+            let found = check(&report, "read_tables");
+            assert_eq!((code, &found["verdict"]), (Some(1), &json!("broken")), "{name} {column}: {report}");
+            assert!([Some(1), Some(2)].contains(&found["broken"].as_u64()), "{name} {column}: {report}");
+            let finding = &found["findings"][0];
+            let text = finding["text"].as_str().unwrap();
+            assert!(text.contains(&format!(" of {name} ")), "{name}: {report}");
+            assert_eq!(finding["partition"], partition, "{report}");
+            assert_ne!(finding["expected"], finding["found"], "{report}");
+            let rest: Vec<_> =
+                report["checks"].as_array().unwrap().iter().filter(|check| check["broken"] != 0).collect();
+            assert_eq!(rest.len(), 1, "nothing else is broken: {report}");
+            if !deletes {
+                scene
+                    .sql
+                    .execute(&format!("DELETE FROM {name} WHERE ctid = '{changed}'"), &[])
+                    .await
+                    .unwrap();
+            }
+            let restore = format!("INSERT INTO {name} SELECT * FROM kept; DROP TABLE kept");
+            scene.sql.batch_execute(&restore).await.unwrap();
+            trial += 1;
+        }
+        eprintln!("read rows: {trial} of {trial} found");
+        scene.sound().await;
+        put_away(scene.instance).await;
+    });
+}
