@@ -74,7 +74,7 @@ enum Role {
     /// Verify and rebuild read models.
     #[command(subcommand)]
     Projections(projections::Command),
-    /// Audit the ledger: verify it, publish its head, make trial balances and statements, explain requests.
+    /// Verify the ledger, publish its head, and read it: trial balance, statements of wallets, requests explained.
     #[command(subcommand)]
     Audit(audit::Command),
     /// Verify the append-only log.

@@ -10,6 +10,7 @@ mod column;
 pub mod connections;
 pub mod customers;
 mod engine;
+pub mod entries;
 mod idle_spans;
 pub mod meters;
 mod metrics;

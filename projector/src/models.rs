@@ -25,6 +25,7 @@ macro_rules! with_projection {
             ReadModel::Subscriptions => {
                 $crate::models::with!($projection = subscriptions::SubscriptionBatch, $body)
             }
+            ReadModel::Entries => $crate::models::with!($projection = entries::EntryBatch, $body),
         }
     }};
 }

@@ -41,11 +41,13 @@ pub enum ReadModel {
     Plans,
     /// Subscriptions.
     Subscriptions,
+    /// The entries of wallets.
+    Entries,
 }
 
 impl ReadModel {
     /// All read models.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Customers,
         Self::Connections,
         Self::Meters,
@@ -57,6 +59,7 @@ impl ReadModel {
         Self::PaymentMethods,
         Self::Plans,
         Self::Subscriptions,
+        Self::Entries,
     ];
 
     /// The name, which is also the Postgres schema of the first generation.
@@ -73,6 +76,7 @@ impl ReadModel {
             Self::PaymentMethods => "payment_methods",
             Self::Plans => "plans",
             Self::Subscriptions => "subscriptions",
+            Self::Entries => "entries",
         }
     }
 
@@ -95,6 +99,7 @@ impl ReadModel {
             Self::PaymentMethods => &["payment_methods"],
             Self::Plans => &["plans", "credit_bundles", "meter_slugs"],
             Self::Subscriptions => &["subscriptions", "bundle_credit"],
+            Self::Entries => &["entries", "wallets"],
         }
     }
 
@@ -111,6 +116,7 @@ impl ReadModel {
             Self::PaymentMethods => include_str!("../read_models/payment_methods.sql"),
             Self::Plans => include_str!("../read_models/plans.sql"),
             Self::Subscriptions => include_str!("../read_models/subscriptions.sql"),
+            Self::Entries => include_str!("../read_models/entries.sql"),
         }
     }
 
@@ -142,7 +148,8 @@ impl ReadModel {
             | Self::Usage
             | Self::PaymentMethods
             | Self::Plans
-            | Self::Subscriptions => "",
+            | Self::Subscriptions
+            | Self::Entries => "",
         }
     }
 

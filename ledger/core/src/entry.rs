@@ -3,7 +3,7 @@
 //! Invariant: the entries of a wallet, added up from its creation, are its balance and its credit at every position.
 
 use chrono::{DateTime, Utc};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::event::{
     CancelReason, CycleEnded, Event, Source, SubscriptionCancelled, SubscriptionEvent, WalletCredited,
@@ -46,8 +46,8 @@ impl Funds {
     }
 }
 
-/// What changed the money of a wallet.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// What changed the money of a wallet. It is stored in rows of the read model.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Cause {
     /// Money was added to the balance, by a payment or by an operator.

@@ -9,7 +9,7 @@ use farthing_tests::books::decimal;
 use farthing_tests::instance::{Instance, program};
 use farthing_tests::log::Logged;
 use farthing_tests::managed::Managed;
-use farthing_tests::merchant::{Customer, Merchant};
+use farthing_tests::merchant::{Customer, Merchant, encoded};
 use farthing_tests::provider::{json as answer_json, json_text};
 use farthing_tests::recurring::{Means, PAYS, instant};
 use farthing_tests::run;
@@ -120,6 +120,7 @@ fn the_books_of_a_merchant_add_up_at_every_moment() {
         trial_balances(&story).await;
         statements(&story).await;
         story_in_text(&story).await;
+        over_rest(&story).await;
     });
 }
 
@@ -248,6 +249,73 @@ async fn story_in_text(story: &Story) {
     let lines: Vec<_> = shown.lines().collect();
     assert_eq!(lines.len(), 13 + 3, "{shown}");
     assert!(lines[1].contains("opening") && lines[15].contains("closing"), "{shown}");
+}
+
+/// The entry of a statement as REST shows it.
+fn as_rest(entry: &Value) -> Value {
+    json!({
+        "id": entry["position"].to_string(), "wallet_id": entry["wallet_id"], "customer_id": entry["customer_id"],
+        "kind": entry["kind"], "change": entry["change"], "after": entry["after"],
+    })
+}
+
+/// The members of an entry that the log's statement has, too.
+fn of_rest(entry: &Value) -> Value {
+    let names = ["id", "wallet_id", "customer_id", "kind", "change", "after"];
+    names
+        .map(|name| (name.to_owned(), entry[name].clone()))
+        .into_iter()
+        .collect::<serde_json::Map<_, _>>()
+        .into()
+}
+
+/// The read model shows what the log says, in pages.
+async fn over_rest(story: &Story) {
+    let (merchant, wallet) = (&story.merchant, story.wallet_id.as_str());
+    let log = story.statement(&[]).await;
+    let expected: Vec<_> = log["entries"].as_array().unwrap().iter().map(as_rest).collect();
+    let newest_first = merchant.pages(&format!("/v1/ledger/entries?wallet_id={wallet}"), 4).await;
+    let shown: Vec<_> = newest_first.iter().rev().map(of_rest).collect();
+    assert_eq!(shown, expected);
+    assert_eq!((&newest_first[12]["reason"], &newest_first[0]["reason"]), (&json!("a test"), &Value::Null));
+    assert!(newest_first[0]["reference"].as_str().unwrap().starts_with("req_"), "{:?}", newest_first[0]);
+
+    let cut = story.only("subscription.cycle_ended").occurred_at;
+    let cut = encoded(&cut.to_rfc3339_opts(chrono::SecondsFormat::Millis, true));
+    let (mut entries, mut opening) = (Vec::new(), log["opening"].clone());
+    for period in [format!("start=2020-01-01T00:00:00Z&end={cut}"), format!("start={cut}")] {
+        let mut cursor = String::new();
+        let closing = loop {
+            let target = format!("/v1/ledger/statement?wallet_id={wallet}&{period}&limit=3{cursor}");
+            let page = merchant.get(&target).await.expect(200);
+            assert_eq!(page["opening"], opening, "{page}");
+            entries.extend(page["entries"].as_array().unwrap().iter().map(of_rest));
+            match page["next_cursor"].as_str() {
+                Some(next) => cursor = format!("&cursor={next}"),
+                None => break page["closing"].clone(),
+            }
+        };
+        assert_eq!(entries.last().unwrap()["after"], closing);
+        opening = closing;
+    }
+    assert_eq!((&entries, &opening), (&expected, &log["closing"]));
+    let empty = "start=2020-01-01T00:00:00Z&end=2020-01-02T00:00:00Z";
+    let empty = merchant.get(&format!("/v1/ledger/statement?wallet_id={wallet}&{empty}")).await.expect(200);
+    assert_eq!((&empty["entries"], &empty["opening"]), (&json!([]), &log["opening"]), "{empty}");
+
+    let target = |parameters: &str| format!("/v1/ledger/statement?wallet_id={wallet}&{parameters}");
+    let backwards = merchant.get(&target("start=2026-01-02T00:00:00Z&end=2026-01-01T00:00:00Z")).await;
+    assert_eq!(backwards.refused(400, "validation_error")["issues"][0]["path"], json!(["end"]));
+    let start = "start=2020-01-01T00:00:00Z";
+    merchant.get(&target(&format!("{start}&cursor=999999"))).await.refused(400, "cursor_invalid");
+    merchant.get(&format!("/v1/ledger/statement?{start}")).await.refused(400, "validation_error");
+    // Another merchant's wallet.
+    let other = Merchant::of(story.instance).await;
+    for path in [format!("entries?wallet_id={wallet}"), format!("statement?wallet_id={wallet}&{start}")] {
+        other.get(&format!("/v1/ledger/{path}")).await.refused(404, "wallet_not_found");
+    }
+    let report = story.instance.operate(&["projections", "verify", "entries"]).await;
+    assert_eq!(report["differences"], 0, "{report}");
 }
 
 #[test]

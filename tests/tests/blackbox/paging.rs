@@ -50,6 +50,7 @@ impl Owner {
             made("/v1/subscriptions", &json!({"customer_id": customer.id, "plan_id": plan["plan_id"]})).await;
             made("/v1/spend_keys", &json!({"name": "a key"})).await;
             merchant.call_meter("1").await;
+            merchant.credit_own("1").await;
             made("/v1/requests", &json!({"request_id": format!("report {number}"), "tokens": 1})).await;
             let session = json!({"checkout_mode": "onboarding", "origin_url": "https://app.example"});
             made("/v1/checkout_sessions", &session).await;
@@ -78,11 +79,15 @@ impl Owner {
         owner
     }
 
+    /// The operation's target, ready for further parameters.
     fn target(&self, operation: &Operation) -> String {
-        operation.target(|segment| match segment {
+        let target = operation.target(|segment| match segment {
             "webhooks" => self.webhook_id.clone(),
             _ => panic!("{}: no value for the parameter after {segment}/", operation.name()),
-        })
+        });
+        let wallet = operation.query.iter().any(|name| name == "wallet_id");
+        let wallet = wallet.then(|| format!("wallet_id={}&", self.merchant.wallet_id));
+        format!("{target}?{}", wallet.unwrap_or_default())
     }
 }
 
@@ -121,6 +126,11 @@ fn made_at(item: &Value) -> &str {
     found.unwrap_or_else(|| panic!("{item} has no creation time"))
 }
 
+/// Whether the operation is a list with pages. The pages of a statement, oldest first, are tested in `audit`.
+fn has_pages(operation: &Operation) -> bool {
+    operation.query.iter().any(|name| name == "cursor") && operation.id != "get_ledger_statement"
+}
+
 async fn page(owner: &Owner, gateway: usize, target: &str) -> Value {
     let request = Request::new("GET", target).bearer(&owner.merchant.secret_key);
     let mut page = request.send(owner.merchant.instance.gateway(gateway)).await.unwrap().expect(200);
@@ -135,12 +145,12 @@ fn every_list_gives_each_item_once_page_by_page_in_one_order() {
         let owner = Owner::new().await;
         let mut lists = 0;
         for operation in Document::served().await.standard() {
-            if !operation.query.iter().any(|name| name == "cursor") {
+            if !has_pages(&operation) {
                 continue;
             }
             lists += 1;
             let target = owner.target(&operation);
-            let all = page(&owner, 0, &format!("{target}?limit=100")).await;
+            let all = page(&owner, 0, &format!("{target}limit=100")).await;
             assert_eq!((&all["has_more"], all.get("next_cursor")), (&json!(false), None), "{target}");
             let items = all["data"].as_array().unwrap();
             assert!(items.len() >= ITEMS, "{target}: {} items", items.len());
@@ -152,7 +162,7 @@ fn every_list_gives_each_item_once_page_by_page_in_one_order() {
                 let (mut seen, mut cursor) = (Vec::new(), String::new());
                 loop {
                     // Another gateway may serve the next page.
-                    let page = page(&owner, seen.len(), &format!("{target}?limit={limit}{cursor}")).await;
+                    let page = page(&owner, seen.len(), &format!("{target}limit={limit}{cursor}")).await;
                     let data = page["data"].as_array().unwrap();
                     assert!((1..=limit).contains(&data.len()), "{target}: {page}");
                     seen.extend(data.clone());
@@ -174,7 +184,7 @@ fn every_list_gives_each_item_once_page_by_page_in_one_order() {
             assert_eq!(unasked["data"].as_array().unwrap()[..], items[..items.len().min(10)], "{target}");
             // Nothing comes after the cursor of the last item.
             let beyond =
-                page(&owner, 1, &format!("{target}?cursor={}", encoded(&id(&items[items.len() - 1])))).await;
+                page(&owner, 1, &format!("{target}cursor={}", encoded(&id(&items[items.len() - 1])))).await;
             assert_eq!((&beyond["data"], &beyond["has_more"]), (&json!([]), &json!(false)), "{target}");
         }
         assert!(lists >= 14, "{lists} lists");
@@ -185,7 +195,7 @@ fn every_list_gives_each_item_once_page_by_page_in_one_order() {
 fn every_list_operation_has_pages_or_is_named_here() {
     run(async {
         for operation in Document::served().await.standard() {
-            let has_pages = operation.query.iter().any(|name| name == "cursor");
+            let has_pages = has_pages(&operation);
             let comes_whole = WHOLE.contains(&operation.id.split("_at_").next().unwrap());
             let is_list = operation.id.starts_with("list_");
             assert_eq!(is_list, has_pages || comes_whole, "{}", operation.name());

@@ -8,7 +8,7 @@ use farthing_tests::provider::json;
 use farthing_tests::run;
 use serde_json::json;
 
-const READ_MODELS: [&str; 9] = [
+const READ_MODELS: [&str; 10] = [
     "customers",
     "connections",
     "meters",
@@ -18,6 +18,7 @@ const READ_MODELS: [&str; 9] = [
     "usage",
     "plans",
     "subscriptions",
+    "entries",
 ];
 
 #[test]

@@ -412,6 +412,9 @@ fn paths() -> Vec<String> {
         paths.push(format!("/v1/{one}{id}"));
     }
     paths.push(format!("/v1/webhooks/wh_{id}"));
+    for rest in ["entries?", "entries?cursor=7&", "statement?start=2026-01-01T00:00:00Z&"] {
+        paths.push(format!("/v1/ledger/{rest}wallet_id=wal_{id}"));
+    }
     paths
 }
 

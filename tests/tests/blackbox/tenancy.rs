@@ -28,6 +28,7 @@ struct Owner {
     plan_id: String,
     credit_bundle_id: String,
     subscription_id: String,
+    customers_wallet_id: String,
 }
 
 impl Owner {
@@ -75,7 +76,9 @@ impl Owner {
         let subscription =
             merchant.post("/v1/subscriptions", &subscription).await.expect(201)["subscription"].clone();
         let text = |value: &Value, name: &str| value[name].as_str().unwrap_or_default().to_owned();
+        let wallet = merchant.get(&format!("/v1/customers/{}/wallet", customer.id)).await.expect(200);
         Self {
+            customers_wallet_id: text(&wallet, "wallet_id"),
             subscription_id: text(&subscription, "subscription_id"),
             plan_id: text(&plan, "plan_id"),
             credit_bundle_id: text(&plan["credit_bundles"][0], "credit_bundle_id"),
@@ -129,6 +132,7 @@ impl Owner {
             // The provider's own id of its response is not a resource.
             "response_id" => Vec::new(),
             "payment_method_id" => vec![self.payment_method_id.clone()],
+            "wallet_id" => vec![self.merchant.wallet_id.clone(), self.customers_wallet_id.clone()],
             "metadata_filters" => vec![r#"[["owner","theirs"]]"#.to_owned()],
             _ if name.ends_with("_id") || name.ends_with("_ids") || name.ends_with("_secret") => {
                 panic!("{}: no value for {name}", operation.name())
@@ -159,10 +163,8 @@ impl Owner {
     async fn shown(&self, operations: &[Operation]) -> BTreeMap<String, Value> {
         let mut shown = BTreeMap::new();
         for operation in operations.iter().filter(|operation| operation.method == "GET") {
-            let target = with_required(
-                operation,
-                &operation.target(|segment| self.named(segment, operation).remove(0)),
-            );
+            let target = operation.target(|segment| self.named(segment, operation).remove(0));
+            let target = with_required(operation, &target, &self.merchant);
             let answer = self.merchant.get(&target).await;
             assert_eq!(answer.status, 200, "{target}: {}", answer.text());
             shown.insert(target, answer.json());
@@ -171,15 +173,21 @@ impl Owner {
     }
 }
 
-/// `target` with the operation's required query parameters.
-fn with_required(operation: &Operation, target: &str) -> String {
-    let start = operation.query.iter().any(|name| name == "start");
-    let joint = if target.contains('?') { '&' } else { '?' };
-    if start {
-        format!("{target}{joint}start=2026-01-01T00:00:00Z&end=2026-12-31T00:00:00Z")
-    } else {
-        target.to_owned()
+/// `target` with the operation's required query parameters; a wallet is the one of `merchant`.
+fn with_required(operation: &Operation, target: &str, merchant: &Merchant) -> String {
+    let takes = |name: &str| operation.query.iter().any(|query| query == name);
+    let mut parameters = Vec::new();
+    if takes("start") {
+        parameters.push("start=2026-01-01T00:00:00Z&end=2026-12-31T00:00:00Z".to_owned());
     }
+    if takes("wallet_id") && !target.contains("wallet_id=") {
+        parameters.push(format!("wallet_id={}", merchant.wallet_id));
+    }
+    if parameters.is_empty() {
+        return target.to_owned();
+    }
+    let joint = if target.contains('?') { '&' } else { '?' };
+    format!("{target}{joint}{}", parameters.join("&"))
 }
 
 /// A body that would succeed but for the ids in it.
@@ -260,7 +268,7 @@ fn no_list_or_filter_returns_resources_of_another_merchant() {
                     }));
             }
             for target in targets {
-                let target = with_required(&operation, &target);
+                let target = with_required(&operation, &target, &stranger);
                 let answer = stranger.get(&target).await;
                 assert!([200, 404].contains(&answer.status), "{target}: {}", answer.text());
                 for id in owner.secrets_and_ids() {
@@ -273,7 +281,8 @@ fn no_list_or_filter_returns_resources_of_another_merchant() {
             if operation.query.iter().any(|name| name == "cursor") {
                 for id in owner.secrets_and_ids() {
                     let cursor = farthing_tests::merchant::encoded(id);
-                    let answer = stranger.get(&format!("{plain}?cursor={cursor}")).await;
+                    let target = with_required(&operation, &format!("{plain}?cursor={cursor}"), &stranger);
+                    let answer = stranger.get(&target).await;
                     assert_eq!(answer.status, 400, "{plain}?cursor={id}: {}", answer.text());
                     operation.refuses(&answer, id);
                 }

@@ -33,6 +33,9 @@ pub(crate) enum Resource {
     /// `checkout_session_not_found`
     #[error("There is no such checkout session.")]
     CheckoutSession,
+    /// `wallet_not_found`
+    #[error("There is no such wallet.")]
+    Wallet,
     /// `payment_method_not_found`
     #[error("There is no such payment method.")]
     PaymentMethod,
@@ -65,6 +68,7 @@ impl Resource {
             Self::Subscription => "subscription_not_found",
             Self::CreditBundle => "credit_bundle_not_found",
             Self::CheckoutSession => "checkout_session_not_found",
+            Self::Wallet => "wallet_not_found",
             Self::PaymentMethod => "payment_method_not_found",
             Self::Webhook => "webhook_not_found",
             Self::WebhookEvent => "webhook_event_not_found",

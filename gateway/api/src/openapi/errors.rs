@@ -68,6 +68,7 @@ fn every() -> Vec<ApiError> {
         ApiError::Billing(BillingError::SubscriptionAlreadyActive),
         ApiError::Billing(BillingError::PaymentInProgress),
         ApiError::Billing(BillingError::CheckoutSessionExpired),
+        ApiError::NotFound(Resource::Wallet),
         ApiError::NotFound(Resource::PaymentMethod),
         ApiError::NotFound(Resource::Model),
         ApiError::NotFound(Resource::Route),

@@ -8,6 +8,7 @@ mod checkout_sessions;
 mod connections;
 mod credit_bundles;
 mod customers;
+mod ledger;
 mod meters;
 mod models;
 mod older_and_newer_names;
@@ -53,6 +54,7 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<App>> {
         .merge(usage::routes())
         .merge(checkout_sessions::routes())
         .merge(wallet::routes())
+        .merge(ledger::routes())
         .merge(payment_methods::routes())
         .merge(test_clock::routes())
         .merge(webhooks::routes())

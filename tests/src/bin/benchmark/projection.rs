@@ -10,7 +10,7 @@ use farthing_tests::wait::within;
 
 use crate::latency::per_second;
 
-const READ_MODELS: [&str; 11] = [
+const READ_MODELS: [&str; 12] = [
     "customers",
     "connections",
     "meters",
@@ -22,6 +22,7 @@ const READ_MODELS: [&str; 11] = [
     "checkout_sessions",
     "plans",
     "subscriptions",
+    "entries",
 ];
 
 /// The sum of the positions up to which a read model is shown: its checkpoint, or the end of the idle span around it.

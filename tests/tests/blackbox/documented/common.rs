@@ -71,6 +71,9 @@ pub(super) fn provoker(answer: &str) -> Option<Provoke> {
 /// A call of the operation with any ids.
 fn somewhere(scene: &Scene, at: &Operation) -> Call {
     let call = scene.named(at, "nobody");
+    if at.query.iter().any(|name| name == "wallet_id") {
+        return call.query(&format!("start=2026-01-01T00:00:00Z&wallet_id={}", scene.merchant.wallet_id));
+    }
     match kind(at) {
         "forward" => call.query(&format!("u={}", encoded(&scene.endpoint().url))),
         "rewrite" => scene.call_of(at, "/v1/rewrite/openai/https://provider.example/messages".to_owned()),

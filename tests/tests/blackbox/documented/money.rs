@@ -33,6 +33,16 @@ pub(super) fn cases() -> Vec<Case> {
             let session = json!({"checkout_mode": "topup", "origin_url": "https://app.example"});
             scene.posts(at, &session).on_real_money().await
         };
+        "list_ledger_entries" "200" => scene.call(at).query(&format!("wallet_id={}", scene.merchant.wallet_id));
+        "list_ledger_entries" "wallet_not_found" => {
+            scene.call(at).query("wallet_id=wal_01ARZ3NDEKTSV4RRFFQ69G5FAV")
+        };
+        "get_ledger_statement" "200" => {
+            scene.call(at).query(&format!("wallet_id={}&start=2026-01-01T00:00:00Z", scene.merchant.wallet_id))
+        };
+        "get_ledger_statement" "wallet_not_found" => {
+            scene.call(at).query("wallet_id=wal_01ARZ3NDEKTSV4RRFFQ69G5FAV&start=2026-01-01T00:00:00Z")
+        };
         "list_payment_methods" "200" => {
             scene.card("4242424242424242").await;
             scene.call(at)
