@@ -51,10 +51,14 @@ impl Pages {
     }
 
     async fn read(&mut self) -> Result<(), Error> {
-        let page = match self.next.take() {
+        let mut page = match self.next.take() {
             Some(page) => page.await.map_err(|_| Error::Stopped)??,
-            None => self.request().await.map_err(|_| Error::Stopped)??,
+            None => Vec::new(),
         };
+        // What was read ahead found nothing: batches may have been appended since then.
+        if page.is_empty() {
+            page = self.request().await.map_err(|_| Error::Stopped)??;
+        }
         let Some(last) = page.last() else { return Ok(()) };
         self.last = last.try_get("first_position")?;
         let is_full = i64::try_from(page.len()) == Ok(self.limit);
