@@ -12,11 +12,12 @@ use farthing_core::money::{self, Amount};
 use farthing_core::secret::hex;
 use serde::Serialize;
 
+use super::Error;
 use super::findings::{Findings, Place};
 use super::partition_reader::{Ends, Line, Visitor};
-use super::{Error, Head};
 use crate::connect::{self, Role};
 use crate::record::{self, Record};
+use crate::verify::Head;
 
 /// A request, explained.
 #[derive(Debug, Serialize)]

@@ -5,11 +5,12 @@ use chrono::{DateTime, Utc};
 use farthing_core::partition::Partition;
 use tokio_postgres::GenericClient;
 
+use super::Error;
 use super::findings::{Findings, Place};
-use super::{Error, Head};
 use crate::chain::{self, GENESIS, Hash, Link};
 use crate::reader;
 use crate::record_batch::RecordBatch;
+use crate::verify::Head;
 
 /// A page of the record batches whose first position is above $2, in the order of their positions.
 const BATCHES: &str = "\

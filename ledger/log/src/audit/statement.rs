@@ -12,11 +12,12 @@ use farthing_core::statement::{Period, Side, Statement};
 use serde::Serialize;
 use tokio_postgres::Client;
 
+use super::Error;
 use super::findings::{Findings, Place};
 use super::partition_reader::{Ends, Line, Visitor};
-use super::{Error, Head};
 use crate::connect::{self, Role};
 use crate::record;
+use crate::verify::Head;
 
 /// The partition of the wallet $3, by its state of generation $2, which is the current one.
 const PARTITION: &str = "\

@@ -7,11 +7,12 @@ use farthing_core::money::{Amount, Total};
 use farthing_core::partition::Partition;
 use serde::Serialize;
 
+use super::Error;
 use super::findings::{Findings, Place};
 use super::partition_reader::{Ends, Line, Visitor};
-use super::{Error, Head};
 use crate::connect::{self, Role};
 use crate::record;
+use crate::verify::Head;
 
 /// The moment of a trial balance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

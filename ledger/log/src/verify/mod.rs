@@ -1,5 +1,6 @@
-//! The verification of the log (`farthing audit verify`, `farthing log verify`): reads every partition of the log once, verifies its record batches, positions and hash chain, folds every
-//! state from the events and compares it with the stored one, and verifies each stated balance and the sums of money.
+//! The verification of the log (`farthing audit verify`, `farthing log verify`): reads every partition of the log once,
+//! verifies its record batches, positions and hash chain, folds every state from the events and compares it with the stored
+//! one, and verifies each stated balance and the sums of money.
 //! Invariant: it writes nothing, and memory does not grow with the number of events.
 
 mod batch;
@@ -74,7 +75,7 @@ pub struct Report {
 }
 
 /// The head of a partition.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Head {
     /// The partition.
     pub partition: Partition,
