@@ -140,6 +140,15 @@ fn the_credential_travels_in_every_slot_and_no_key_reaches_another_provider() {
             chat("gpt-4o").header("xi-api-key", &key),
             Request { target: format!("{CHAT}?key={key}&metadata=%7B%22a%22:%22b%22%7D"), ..chat("gpt-4o") },
             Request { target: format!("{CHAT}?key={foreign}"), ..chat("gpt-4o").bearer(&key) },
+            Request {
+                target: format!("{CHAT}?api-key={foreign}&token={foreign}"),
+                ..chat("gpt-4o").bearer(&key)
+            },
+            chat("gpt-4o")
+                .bearer(&key)
+                .header("ocp-apim-subscription-key", foreign)
+                .header("cookie", foreign)
+                .header("x-amz-security-token", foreign),
         ];
         for request in slots {
             let response = send(&managed, request.clone()).await;
@@ -151,7 +160,7 @@ fn the_credential_travels_in_every_slot_and_no_key_reaches_another_provider() {
             assert!(!head.contains(&key) && !head.contains(foreign), "{head}");
             merchant.charged(&response).await;
         }
-        assert_eq!(openai.calls().len(), 6);
+        assert_eq!(openai.calls().len(), 8);
 
         // A provider's own key goes where that provider takes keys, whatever carried the credential.
         let own = token(&json!({"secret_key": key, "provider_key": "sk-own"}));

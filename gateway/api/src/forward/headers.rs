@@ -82,6 +82,9 @@ pub(super) fn to_provider(mut headers: HeaderMap, credentials: &[Slot]) -> Heade
 const KEY_HEADERS: [&str; 6] =
     ["authorization", "x-api-key", "x-goog-api-key", "xi-api-key", "api-key", "x-provider-api-key"];
 
+/// Further headers that hold a secret for one provider.
+const OTHER_SECRETS: [&str; 3] = ["cookie", "ocp-apim-subscription-key", "x-amz-security-token"];
+
 /// The caller's own provider keys among the headers to the provider, by header name.
 pub(super) fn own_keys(headers: &HeaderMap) -> Vec<(&'static str, HeaderValue)> {
     KEY_HEADERS
@@ -183,8 +186,8 @@ pub(super) fn without_digests(headers: &mut HeaderMap) {
 
 /// Removes all keys of callers. A provider that the model chooses may be another one than the key's.
 pub(super) fn without_own_keys(headers: &mut HeaderMap) {
-    for name in KEY_HEADERS {
-        headers.remove(name);
+    for name in KEY_HEADERS.iter().chain(&OTHER_SECRETS) {
+        headers.remove(*name);
     }
 }
 

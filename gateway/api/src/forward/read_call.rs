@@ -157,8 +157,8 @@ impl ReadCall {
         let Chosen { model, url, format } = choose(providers, called, named, callers_key, allowed)?;
         let conversion =
             called.format().zip(format).and_then(|(client, provider)| Conversion::between(client, provider));
-        // The provider need not be the one whose parameters, and whose key, the caller's query has.
-        let is_left_out = |name: &str| conversion.is_some() || name == "key";
+        // The provider need not be the one whose parameters, and whose key under whatever name, the caller's query has.
+        let is_left_out = |name: &str| conversion.is_some() || name != PARAMETER_OF_MODEL_ENDPOINTS;
         let target = query.of_url(url.to_string(), key_parameter(found), is_left_out)?;
         check_target(forwarder, &target)?;
         let sent = match conversion {
@@ -278,6 +278,9 @@ fn read_options_of_model(
         beside_others(whole.len(), || read_bedrock_options(options, whole, target.path(), model));
     }
 }
+
+/// The query parameter that passes at the model endpoints: Anthropic's clients send it.
+const PARAMETER_OF_MODEL_ENDPOINTS: &str = "beta";
 
 /// The most values of a body. Each takes memory beside its bytes while the body is read.
 const MAX_VALUES: usize = 1_000_000;
