@@ -26,11 +26,15 @@ pub(super) fn is_answered_at_once(facts: &ProviderFacts, target: &Uri) -> bool {
     if facts.is_bedrock() {
         return operation_of(path).is_some();
     }
-    let plain = !path.contains(['%', '\\']) && !path.split('/').any(|segment| matches!(segment, "." | ".."));
     let spelled = path.replace(':', "/");
     // Some providers take the same calls here, and keep their answers to be fetched later.
     let is_kept = path.split('/').any(|segment| segment.eq_ignore_ascii_case("async"));
-    plain && !is_kept && facts.endpoints.iter().any(|end| spelled.ends_with(end))
+    is_plain(path) && !is_kept && facts.endpoints.iter().any(|end| spelled.ends_with(end))
+}
+
+/// Whether every server reads the same in the path, and so the same model.
+pub(super) fn is_plain(path: &str) -> bool {
+    !path.contains(['%', '\\']) && !path.split('/').any(|segment| matches!(segment, "." | ".."))
 }
 
 /// Whether the path is `…/models` or `…/models/{model}`.

@@ -371,6 +371,11 @@ impl Providers {
         {
             return Err(Unpriced::Endpoint);
         }
+        // Bedrock's paths, whose models have colons, have a rule of their own.
+        let may_differ = !provider.is_bedrock() && !endpoints::is_plain(target.path());
+        if may_differ && matches!(key, Key::Managed(_)) {
+            return Err(Unpriced::Path);
+        }
         let listed = self.listed_at(provider, target, model)?;
         let is_invoked = provider.is_bedrock() && operation_of(target.path()) == Some(Operation::Invoke);
         if is_invoked && matches!(key, Key::Managed(_)) && !has_known_form(model) {
@@ -399,6 +404,8 @@ pub(crate) enum Unpriced {
     Region,
     /// The endpoint does not answer at once with its usage.
     Endpoint,
+    /// The path can be read in several ways, and may name another model than the gateway reads.
+    Path,
     /// The form of the model's bodies is not known, nor that its answers report their usage.
     Form,
     /// The listed price is by tokens, which the endpoint does not report.
@@ -419,6 +426,10 @@ impl fmt::Display for Unpriced {
             Self::Endpoint => {
                 "this endpoint does not answer at once with its usage, so the operator's key is not used for it; send \
                  your own as provider_key"
+            }
+            Self::Path => {
+                "the path has a `%`, a backslash or a segment of dots, so it may name another model; write it plainly, or \
+                 send your own key as provider_key"
             }
             Self::Form => {
                 "the model is not known to report its tokens where its own form is invoked, so the operator's key is not \

@@ -366,3 +366,22 @@ fn a_host_of_the_operators_is_called_over_https_unless_it_is_of_this_machine_or_
         assert_eq!(providers.origin_of("openai").as_deref(), Some(origin));
     }
 }
+
+#[test]
+fn a_managed_key_is_not_used_where_a_server_may_read_another_model_in_the_path() {
+    let providers = providers();
+    let price = |key, url: &str| {
+        let url = uri(url);
+        providers.list_price(providers.at(&url), key, &Method::POST, &url, Some("m")).map(|_| ())
+    };
+    let ours = ProviderKey::new("sk-ours").unwrap();
+    for path in ["/x/../v1/chat/completions", "/models/gemini-pr%6f:generateContent", "/a/./b", "/a\\b"] {
+        for at in ["http://127.0.0.1:9", "https://proxy.example.com:8443"] {
+            let Ok(url) = format!("{at}{path}").parse::<Uri>() else { continue };
+            let url = url.to_string();
+            assert_eq!(price(Key::Managed(&ours), &url), Err(Unpriced::Path), "{url}");
+            assert_eq!(price(Key::Callers, &url), Ok(()), "{url}");
+        }
+    }
+    assert_eq!(price(Key::Managed(&ours), "http://127.0.0.1:9/any/path"), Ok(()));
+}
