@@ -17,6 +17,10 @@ use crate::providers::{Operation, operation_of};
 pub(crate) fn read_bedrock_options(options: &mut RequestedOptions, body: &[u8], path: &str, model: &str) {
     let Some(operation) = operation_of(path) else { return };
     options.answers = options.answers.saturating_mul(listed_inputs(body));
+    if operation == Operation::Invoke && asks_for_several(body) {
+        // Nothing limits the output then.
+        options.limited_answers = None;
+    }
     options.bedrock_limit = Some(match output_limit(body, operation, model) {
         OutputLimit::Tokens(tokens) => BedrockLimit::Tokens(tokens),
         OutputLimit::Absent => BedrockLimit::Absent,
@@ -26,6 +30,11 @@ pub(crate) fn read_bedrock_options(options: &mut RequestedOptions, body: &[u8], 
             BedrockLimit::Unknown
         }
     });
+}
+
+fn asks_for_several(body: &[u8]) -> bool {
+    let Ok(Ordered(members)) = serde_json::from_slice(body) else { return true };
+    members.iter().any(|(name, _)| SEVERAL.contains(&name.as_str()))
 }
 
 /// What limits the output of a call.
@@ -274,6 +283,7 @@ fn unpriced_cache(name: &str, value: &Tree, cache: CachePrice) -> Option<&'stati
 
 #[cfg(test)]
 mod tests {
+    use super::super::request::read_request;
     use super::*;
 
     #[test]
@@ -337,6 +347,19 @@ mod tests {
         ] {
             assert_eq!(output_limit(body.as_bytes(), Operation::Invoke, model), limit, "{model} {body}");
         }
+    }
+
+    #[test]
+    fn nothing_limits_an_invocation_that_asks_for_several_answers() {
+        let limited = |path: &str, body: &str| {
+            let mut options = read_request(body.as_bytes());
+            read_bedrock_options(&mut options, body.as_bytes(), path, "cohere.command-text-v14");
+            options.limited_answers
+        };
+        let invoke = "/model/cohere.command-text-v14/invoke";
+        assert_eq!(limited(invoke, r#"{"prompt":"x","max_tokens":9}"#), Some(1));
+        assert_eq!(limited(invoke, r#"{"prompt":"x","max_tokens":9,"num_generations":5}"#), None);
+        assert_eq!(limited(invoke, r#"{"prompt":"x","numResults":5}"#), None);
     }
 
     #[test]
