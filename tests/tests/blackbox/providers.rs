@@ -338,6 +338,66 @@ fn coheres_own_chat_and_embeddings_are_charged_on_a_managed_key() {
 }
 
 #[test]
+fn what_a_provider_bills_besides_tokens_or_at_another_price_is_refused_on_a_managed_key() {
+    run(async {
+        let members: [(&str, &[&str]); 6] = [
+            ("xai", &["deferred"]),
+            ("cohere", &["connectors", "images", "inputs"]),
+            ("openrouter", &["models", "provider", "plugins", "route", "preset"]),
+            ("dashscope", &["enable_search", "search_options", "enable_thinking"]),
+            ("vercel", &["models", "providerOptions"]),
+            ("azure", &["data_sources", "dataSources"]),
+        ];
+        let names = members.map(|(name, _)| name);
+        let listed = names.map(|name| {
+            format!(r#"{{"provider":"{name}","model":"m","input_per_1m":"1","output_per_1m":"1"}}"#)
+        });
+        let prices = prices(&listed.join(","));
+        let (managed, providers) = gateway_with(&names, Keys::Managed, &[&prices]).await;
+        let merchant = Merchant::funded("1").await;
+        for ((name, members), provider) in members.into_iter().zip(&providers) {
+            let endpoint = provider.endpoint_ending("/v1/chat/completions", |_| json(200, &json!({})));
+            let ask = async |member: Option<&str>| {
+                let mut body = json!({"model": "m", "messages": []});
+                if let Some(member) = member {
+                    body[member] = json!(["x"]);
+                }
+                managed.send(&merchant.secret_key, forward("POST", &endpoint.url).json(&body)).await
+            };
+            for member in members {
+                let refused = ask(Some(member)).await.refused(400, "validation_error");
+                assert_eq!(refused["issues"][0]["path"], json!([member]), "{name}: {refused}");
+            }
+            assert!(endpoint.calls().is_empty(), "{name}");
+            ask(None).await.expect(200);
+        }
+        merchant.nothing_is_held().await;
+    });
+}
+
+#[test]
+fn dashscopes_cache_writes_are_billed_at_their_price() {
+    run(async {
+        let prices = prices(
+            r#"{"provider":"dashscope","model":"m","input_per_1m":"4","output_per_1m":"8","cache_read_per_1m":"1","cache_write_per_1m":"5"}"#,
+        );
+        let (managed, providers) = gateway_with(&["dashscope"], Keys::Managed, &[&prices]).await;
+        let merchant = Merchant::funded("1").await;
+        let endpoint = providers[0].endpoint_ending("/compatible-mode/v1/chat/completions", |_| {
+            json(
+                200,
+                &json!({"usage": {"prompt_tokens": 3000, "completion_tokens": 100, "prompt_tokens_details":
+                {"cached_tokens": 1000, "cache_creation_input_tokens": 1000}}}),
+            )
+        });
+        let body = json!({"model": "m", "max_tokens": 100, "messages": []});
+        let response = managed.send(&merchant.secret_key, forward("POST", &endpoint.url).json(&body)).await;
+        // 1000 × 4 + 1000 × 1 + 1000 × 5 + 100 × 8, per million.
+        assert_eq!(merchant.charged(&response).await["model_cost"]["total"], "0.0108000000");
+    });
+}
+
+#[test]
 fn openrouters_usage_counts_its_cache_and_a_managed_call_chooses_no_other_price() {
     run(async {
         let prices = prices(

@@ -141,6 +141,7 @@ fn openais_models_at_bedrock_are_called_on_the_callers_own_key_where_the_operato
             let call = endpoint.calls().pop().unwrap();
             let sent: Value = serde_json::from_slice(&call.body).unwrap();
             assert_eq!(sent["model"], "openai.m");
+            assert_eq!((&sent["max_completion_tokens"], &sent["max_tokens"]), (&json!(100), &Value::Null));
             assert_eq!(call.head.all("authorization"), ["Bearer ABSK-theirs"]);
         }
         // Which endpoints are sold on a managed key is for Bedrock's own formats.

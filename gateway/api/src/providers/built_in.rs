@@ -146,7 +146,8 @@ pub static BUILT_IN: &[ProviderFacts] = &[
     openai_compatible("moonshot", &[Exact("api.moonshot.ai")], chat_at("/v1", &[])),
     openai_compatible("zai", &[Exact("api.z.ai")], chat_at("/api/paas/v4", &[])),
     ProviderFacts {
-        unpriced: &["enable_search", "search_options"],
+        // Searches, and thinking, which some models bill at a price of its own.
+        unpriced: &["enable_search", "search_options", "enable_thinking"],
         ..openai_compatible(
             "dashscope",
             &[Exact("dashscope-intl.aliyuncs.com")],
@@ -190,6 +191,8 @@ pub static BUILT_IN: &[ProviderFacts] = &[
         ],
         query: QueryRule::Nothing,
         model_in_url: ModelInUrl::After("model"),
+        // OpenAI's models document this one alone.
+        chat_limit: ChatLimit::MaxCompletionTokens,
         ..openai_compatible(
             "bedrock",
             &[

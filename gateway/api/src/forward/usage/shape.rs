@@ -126,6 +126,8 @@ impl Shape {
             (&["input_tokens_details", "cached_tokens"], Count::CacheRead),
             // OpenRouter's.
             (&["prompt_tokens_details", "cache_write_tokens"], Count::CacheWrite),
+            // DashScope's.
+            (&["prompt_tokens_details", "cache_creation_input_tokens"], Count::CacheWrite),
             (&["completion_tokens_details", "reasoning_tokens"], Count::Reasoning),
             (&["output_tokens_details", "reasoning_tokens"], Count::Reasoning),
             (&["seconds"], Count::Seconds),
