@@ -142,8 +142,8 @@ async fn responses(State(forwarder): State<Arc<Forwarder>>, request: Request<Bod
 
 /// Makes embeddings in OpenAI's format.
 ///
-/// The provider is chosen as for Chat Completions. Embeddings are not converted: all providers that offer them have this
-/// format.
+/// The provider is chosen as for Chat Completions. Embeddings are not converted: they are those of
+/// providers that offer this format.
 #[utoipa::path(
     method(post), path = "/embeddings", operation_id = "create_embedding", tag = "models",
     security(("forwardToken" = []), ("forwardXApiKey" = []), ("forwardXGoogApiKey" = []), ("forwardXiApiKey" = []),
