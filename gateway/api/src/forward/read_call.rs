@@ -159,8 +159,10 @@ impl ReadCall {
             called.format().zip(format).and_then(|(client, provider)| Conversion::between(client, provider));
         // The provider need not be the one whose parameters, and whose key under whatever name, the caller's query has.
         let is_left_out = |name: &str| conversion.is_some() || name != PARAMETER_OF_MODEL_ENDPOINTS;
-        let target = query.of_url(url.to_string(), key_parameter(found), is_left_out)?;
-        check_target(forwarder, &target)?;
+        let key = key_parameter(found);
+        // A credential of ours in the query is refused wherever it stands, also in what does not pass.
+        check_target(forwarder, &query.of_url(url.to_string(), key, |_| false)?)?;
+        let target = query.of_url(url.to_string(), key, is_left_out)?;
         let sent = match conversion {
             Some(conversion) => {
                 let at = providers.at(&target);
