@@ -4,6 +4,7 @@
 pub mod appender;
 pub mod audit;
 pub mod backoff;
+mod batch_pages;
 pub mod chain;
 pub mod checkout_attempts;
 pub mod claims;

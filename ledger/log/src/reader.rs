@@ -7,6 +7,7 @@ use futures_util::{Stream, StreamExt as _, TryStreamExt as _};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row, Statement};
 
+use super::batch_pages::{self, BatchRow};
 use super::connect::{self, Role, redacted};
 use super::positions::Positions;
 use super::record::{self, Unreadable};
@@ -129,17 +130,7 @@ impl Entry {
 
 /// Reads a record batch from its row.
 pub(crate) fn batch(row: &Row) -> Result<RecordBatch, Error> {
-    let partition = Partition::new(row.try_get("partition")?);
-    let first_position = row.try_get("first_position")?;
-    let batch = RecordBatch::new(
-        (partition, first_position),
-        row.try_get("count")?,
-        row.try_get("recorded_at")?,
-        row.try_get("writer")?,
-        row.try_get("events")?,
-        row.try_get("hashes")?,
-    );
-    batch.map_err(|damaged| Error::Damaged { partition, first_position, damaged })
+    BatchRow::of(row)?.decode()
 }
 
 /// Decodes the event at `position` of its batch.
@@ -180,15 +171,25 @@ pub async fn event_at(
     partition: Partition,
     position: i64,
 ) -> Result<Option<Recorded>, Error> {
-    let row = client.query_opt(READ, &[&partition.number(), &(position - 1), &1_i64]).await?;
-    row.map(|row| decode(&batch(&row)?, position)).transpose()
+    let Some(batch) = batch_at(client, partition, position).await? else { return Ok(None) };
+    decode(&batch, position).map(Some)
 }
 
 /// The hash of the event at `position`; `None` if there is no such event.
 pub async fn hash_at(client: &Client, partition: Partition, position: i64) -> Result<Option<Vec<u8>>, Error> {
-    let row = client.query_opt(READ, &[&partition.number(), &(position - 1), &1_i64]).await?;
-    let Some(batch) = row.map(|row| batch(&row)).transpose()? else { return Ok(None) };
-    Ok(batch.index_of(position).map(|index| batch.hash(index).to_vec()))
+    let batch = batch_at(client, partition, position).await?;
+    Ok(batch.and_then(|batch| batch.index_of(position).map(|index| batch.hash(index).to_vec())))
+}
+
+/// The record batch that has `position`.
+async fn batch_at(
+    client: &Client,
+    partition: Partition,
+    position: i64,
+) -> Result<Option<RecordBatch>, Error> {
+    let found = batch_pages::holding(client, partition, position).await?;
+    let found = found.filter(|batch| batch.last_position() >= position);
+    found.map(BatchRow::decode).transpose()
 }
 
 /// The position of the newest event of a partition; 0 for a partition without events.

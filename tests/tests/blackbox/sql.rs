@@ -38,9 +38,8 @@ const SMALL: [&str; 12] = [
 ];
 
 /// Statements whose purpose is to read a whole table.
-const READS_ALL: [&str; 9] = [
-    "ledger/log/src/audit/partition_reader.rs BATCHES",
-    "ledger/log/src/verify/pages.rs BATCHES",
+const READS_ALL: [&str; 8] = [
+    "ledger/log/src/batch_pages.rs BATCHES",
     "ledger/log/src/verify/stored_states.rs STATES",
     "projector/src/row_audit.rs DIFFERENCES",
     "projector/src/row_audit.rs COUNT",
