@@ -1,10 +1,11 @@
-//! The record batches of a partition as they are stored, in their order, a page at a time. Every reader of whole
-//! partitions goes through here, so this file alone knows where batches are kept.
+//! The record batches of a partition as they are stored, in their order, a page at a time: from `ledger.batches` or, where
+//! that has them no more, from the archive. Every reader of whole partitions goes through here.
 
 use chrono::{DateTime, Utc};
 use farthing_core::partition::Partition;
 use tokio_postgres::{GenericClient, Row};
 
+use crate::archive;
 use crate::reader::Error;
 use crate::record_batch::RecordBatch;
 
@@ -63,12 +64,44 @@ pub(crate) struct BatchPages {
     partition: Partition,
     /// The first position of the last batch.
     begin: i64,
+    /// Its last position.
+    end: i64,
+}
+
+/// Record batches that follow each other. Those of an archived file are a page.
+#[derive(Debug, Default)]
+pub(crate) struct BatchPage {
+    pub(crate) batches: Vec<BatchRow>,
+    /// The archived file that the page comes from.
+    pub(crate) file: Option<ArchivedFile>,
+}
+
+/// A file of the archive that was read.
+#[derive(Debug)]
+pub(crate) struct ArchivedFile {
+    pub(crate) object: String,
+    /// The first position that it should have.
+    pub(crate) first_position: i64,
+    /// Why it is not the file that was archived. It may have fewer or other batches then.
+    pub(crate) damage: Option<String>,
+}
+
+impl BatchPage {
+    /// Whether the log ends here.
+    pub(crate) const fn is_end(&self) -> bool {
+        self.batches.is_empty() && self.file.is_none()
+    }
 }
 
 impl BatchPages {
     /// Before the first batch.
     pub(crate) const fn new(partition: Partition) -> Self {
-        Self { partition, begin: 0 }
+        Self::behind(partition, 0)
+    }
+
+    /// After the batch that ends at position `end`.
+    pub(crate) const fn behind(partition: Partition, end: i64) -> Self {
+        Self { partition, begin: end, end }
     }
 
     /// Before the batch that has `position` or, if that is the last one of its batch, after it. `None` if there is no such
@@ -80,21 +113,37 @@ impl BatchPages {
     ) -> Result<Option<(Self, BatchRow)>, Error> {
         let Some(batch) = holding(client, partition, position).await? else { return Ok(None) };
         let continues = batch.last_position() > position;
-        Ok(Some((Self { partition, begin: batch.first_position - i64::from(continues) }, batch)))
+        let end = if continues { batch.first_position - 1 } else { batch.last_position() };
+        Ok(Some((Self::behind(partition, end), batch)))
     }
 
-    /// At most about `limit` batches that follow, whether or not they follow without a gap. None at the end of the log.
-    pub(crate) async fn next(
-        &mut self,
-        client: &impl GenericClient,
-        limit: i64,
-    ) -> Result<Vec<BatchRow>, Error> {
+    /// About `limit` batches that follow at most, or those of a file of the archive. They follow each other; the first one may
+    /// follow after a gap.
+    pub(crate) async fn next(&mut self, client: &impl GenericClient, limit: i64) -> Result<BatchPage, Error> {
         let rows = client.query(BATCHES, &[&self.partition.number(), &self.begin, &limit]).await?;
-        let batches = rows.iter().map(BatchRow::of).collect::<Result<Vec<_>, _>>()?;
-        if let Some(last) = batches.last() {
-            self.begin = last.first_position;
+        let mut batches = rows.iter().map(BatchRow::of).collect::<Result<Vec<_>, _>>()?;
+        let expected = self.end + 1;
+        if batches.first().is_none_or(|batch| batch.first_position > expected)
+            && let Some((range, content)) = archive::containing(client, self.partition, expected).await?
+        {
+            let batches = content.batches.iter().filter(|batch| batch.first_position >= expected);
+            let batches = batches.cloned().collect();
+            archive::forget(&range);
+            (self.begin, self.end) = (range.last_position, range.last_position);
+            let file = ArchivedFile {
+                object: range.object,
+                first_position: range.first_position,
+                damage: content.damage,
+            };
+            return Ok(BatchPage { batches, file: Some(file) });
         }
-        Ok(batches)
+        // A gap ends the page: the archive may have what is missing.
+        let gap = batches.windows(2).position(|pair| pair[1].first_position > pair[0].last_position() + 1);
+        batches.truncate(gap.map_or(batches.len(), |index| index + 1));
+        if let Some(last) = batches.last() {
+            (self.begin, self.end) = (last.first_position, last.last_position());
+        }
+        Ok(BatchPage { batches, file: None })
     }
 }
 
@@ -105,5 +154,30 @@ pub(crate) async fn holding(
     position: i64,
 ) -> Result<Option<BatchRow>, Error> {
     let row = client.query_opt(BATCH_AT, &[&partition.number(), &position]).await?;
-    Ok(row.map(|row| BatchRow::of(&row)).transpose()?)
+    let found = row.map(|row| BatchRow::of(&row)).transpose()?;
+    if found.as_ref().is_some_and(|batch| batch.last_position() >= position) {
+        return Ok(found);
+    }
+    match archived_after(client, partition, position - 1, position).await? {
+        Some(archived) => Ok(archived.into_iter().next()),
+        None => Ok(found),
+    }
+}
+
+/// The batches of the archived file that has the position after `position`, from there on, that begin at `end` or before.
+/// `None` if it is not archived.
+pub(crate) async fn archived_after(
+    client: &impl GenericClient,
+    partition: Partition,
+    position: i64,
+    end: i64,
+) -> Result<Option<Vec<BatchRow>>, Error> {
+    let Some((range, content)) = archive::containing(client, partition, position + 1).await? else {
+        return Ok(None);
+    };
+    if let Some(damage) = content.damage {
+        return Err(Error::DamagedArchive { object: range.object, damage });
+    }
+    let batches = content.batches.iter().skip_while(|batch| batch.last_position() <= position);
+    Ok(Some(batches.take_while(|batch| batch.first_position <= end).cloned().collect()))
 }

@@ -7,7 +7,7 @@ use tokio_postgres::GenericClient;
 
 use super::Error;
 use super::findings::{Findings, Place};
-use crate::batch_pages::BatchPages;
+use crate::batch_pages::{ArchivedFile, BatchPages};
 use crate::chain::{self, GENESIS, Hash, Link};
 use crate::reader;
 use crate::record_batch::RecordBatch;
@@ -68,9 +68,12 @@ impl PartitionReader {
         if self.position >= end {
             return Ok(false);
         }
-        let rows = self.pages.next(client, PAGE).await?;
-        let is_end = rows.is_empty();
-        for row in rows {
+        let page = self.pages.next(client, PAGE).await?;
+        let is_end = page.is_end();
+        if let Some(ArchivedFile { object, damage: Some(damage), .. }) = page.file {
+            visitor.findings().find(|| format!("the archived file {object}: {damage}"));
+        }
+        for row in page.batches {
             if row.first_position > end {
                 return Ok(false);
             }

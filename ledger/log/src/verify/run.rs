@@ -18,7 +18,7 @@ use super::published_heads::PublishedHeads;
 use super::stored_states::{self, CHECKPOINT};
 use super::verdict::{Check, Finding, Place, Tallies};
 use super::{Error, Head};
-use crate::batch_pages::BatchPages;
+use crate::batch_pages::{ArchivedFile, BatchPages};
 use crate::chain::Hash;
 use crate::connect::{self, Role};
 use crate::partitions;
@@ -221,7 +221,20 @@ impl<'p> PartitionAudit<'p> {
             // The connections share the threads.
             tokio::task::yield_now().await;
         }
+        self.archived_files();
         Ok(())
+    }
+
+    /// Adds what was found about the archived files that were read.
+    fn archived_files(&mut self) {
+        for ArchivedFile { object, first_position: position, damage } in self.pages.take_files() {
+            self.seen.tallies.checked(Check::Archives, 1);
+            let Some(damage) = damage else { continue };
+            let text = format!("{}: {object}: {damage}", Place { partition: self.partition, position });
+            let expected = "the file that was archived".to_owned();
+            let finding = Finding { partition: self.partition, position, text, expected, found: damage };
+            self.seen.tallies.find(Check::Archives, finding);
+        }
     }
 
     /// Follows the log to the checkpoint of this program's generation of states, and compares the stored states.
