@@ -2,6 +2,7 @@
 //! maps the result to an exit code: 0 for success, 2 for bad usage, 1 for any other failure. `doctor` and `audit` have codes of
 //! their own.
 
+mod archive;
 mod audit;
 mod database;
 #[cfg(feature = "dev")]
@@ -35,6 +36,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use clap::{Parser, Subcommand};
+use farthing_log::archive::Store;
 use tokio::runtime::{Builder, Runtime};
 
 use self::log_format::LogFormat;
@@ -48,6 +50,10 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 #[derive(Debug, Parser)]
 #[command(name = "farthing", version, propagate_version = true)]
 struct Program {
+    /// Archive of old ranges of the log, such as file:///srv/archive. Whoever reads the log from its beginning needs it once
+    /// something was archived.
+    #[arg(long, env = "FARTHING_ARCHIVE", value_name = "URL", global = true, value_parser = archive::location)]
+    archive: Option<String>,
     #[command(subcommand)]
     role: Role,
 }
@@ -77,6 +83,9 @@ enum Role {
     /// Verify the ledger, publish its head, and read it: trial balance, statements of wallets, requests explained.
     #[command(subcommand)]
     Audit(audit::Command),
+    /// Move old ranges of the log to files, verify them, and load them back.
+    #[command(subcommand)]
+    Archive(archive::Command),
     /// Verify the append-only log.
     #[command(subcommand)]
     Log(log::Command),
@@ -107,6 +116,7 @@ impl Role {
             | Self::Key(_)
             | Self::Wallet(_)
             | Self::Projections(_)
+            | Self::Archive(_)
             | Self::Audit(_)
             | Self::Log(_)
             | Self::Partitions(_)
@@ -123,15 +133,23 @@ impl Role {
 fn main() -> ExitCode {
     #[cfg(debug_assertions)]
     become_next_release();
-    let role = Program::parse().role;
+    let Program { archive, role } = Program::parse();
     let format = role.log_format();
-    match run(role) {
+    match use_archive(archive).and_then(|()| run(role)) {
         Ok(code) => code,
         Err(error) => {
             format.show_error(&error);
             ExitCode::FAILURE
         }
     }
+}
+
+/// Names the archive that this process reads. Nothing is read yet: no role needs it every day.
+fn use_archive(location: Option<String>) -> Result<()> {
+    if let Some(location) = location {
+        farthing_log::archive::use_for_process(Store::open(&location).context("--archive cannot be used")?);
+    }
+    Ok(())
 }
 
 /// Makes this process one of the release that the tests of upgrades take for the next one, if they say so. Debug builds
@@ -168,6 +186,7 @@ fn run(role: Role) -> Result<ExitCode> {
         Role::Wallet(command) => one_thread("warn")?.block_on(wallet::run(command)),
         Role::Projections(command) => many_threads(LogFormat::Text)?.block_on(projections::run(&command)),
         Role::Partitions(args) => one_thread("warn")?.block_on(partitions::run(&args)),
+        Role::Archive(command) => return all_cores()?.block_on(archive::run(command)),
         Role::Audit(command) => return all_cores()?.block_on(audit::run(command)),
         Role::Log(command) => all_cores()?.block_on(log::run(&command)),
         // One thread: the kernel signals the children when the thread that started them ends, not the process.

@@ -234,7 +234,7 @@ struct Unequal {
 /// Whether a log that was tampered with causes the error, rather than the database.
 fn is_of_the_events(error: &Error) -> bool {
     match error {
-        Error::Log(error) => !matches!(error, farthing_log::reader::Error::Database(_)),
+        Error::Log(error) => error.is_of_the_events(),
         Error::Unreadable { .. } => true,
         // Values that do not fit, and rows that violate a constraint.
         Error::Database(error) => {

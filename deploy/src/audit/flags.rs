@@ -39,7 +39,7 @@ impl FormatFlags {
 }
 
 /// An instant: RFC 3339, or a date, which is its midnight in UTC.
-pub(super) fn instant(text: &str) -> Result<DateTime<Utc>, String> {
+pub(crate) fn instant(text: &str) -> Result<DateTime<Utc>, String> {
     if let Ok(date) = text.parse::<NaiveDate>() {
         return Ok(date.and_time(NaiveTime::MIN).and_utc());
     }

@@ -17,6 +17,7 @@ use anyhow::{Result, ensure};
 use clap::Subcommand;
 use farthing_log::audit::Findings;
 
+pub(crate) use self::flags::instant;
 use crate::output::print_error;
 
 /// Subcommands of `audit`.

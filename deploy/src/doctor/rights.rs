@@ -12,12 +12,15 @@ const PROJECTOR: &str = "farthing_projector";
 
 /// The rights that the migrations give: a table, a schema or the database, what the gateway may do there and what the
 /// projector may. A test compares them with those of a migrated database.
-const GRANTED: [(&str, &str, &str); 28] = [
+const GRANTED: [(&str, &str, &str); 31] = [
     ("the database", "", "CREATE"),
     ("ledger", "USAGE", "USAGE"),
     ("personal", "USAGE", ""),
     ("test_processor", "USAGE", ""),
     ("webhooks", "USAGE", "USAGE"),
+    ("ledger.archive_restores", "SELECT", "SELECT"),
+    ("ledger.archived", "SELECT", "SELECT"),
+    ("ledger.archives", "SELECT", "SELECT"),
     ("ledger.batches", "INSERT,SELECT", "SELECT"),
     ("ledger.checkout_attempt", "DELETE,INSERT,SELECT,UPDATE", ""),
     ("ledger.checkpoints", "INSERT,SELECT,UPDATE", ""),

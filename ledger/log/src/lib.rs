@@ -1,9 +1,11 @@
-//! The append-only log in Postgres: the appender, the reader, the shared tail, the relay to JetStream and the audit,
-//! and the tables beside the log (states, idempotency claims).
+//! The append-only log in Postgres: the appender, the reader, the shared tail, the relay to JetStream, the audit and the
+//! archive, and the tables beside the log (states, idempotency claims).
 
 pub mod appender;
+pub mod archive;
 pub mod audit;
 pub mod backoff;
+mod batch_pages;
 pub mod chain;
 pub mod checkout_attempts;
 pub mod claims;

@@ -3,10 +3,11 @@
 
 use std::sync::Arc;
 
-use futures_util::{Stream, StreamExt as _, TryStreamExt as _};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row, Statement};
 
+use super::archive::StoreError;
+use super::batch_pages::{self, BatchRow};
 use super::connect::{self, Role, redacted};
 use super::positions::Positions;
 use super::record::{self, Unreadable};
@@ -34,14 +35,15 @@ pub const READ_HEAD: &str = "SELECT position FROM ledger.heads WHERE partition =
 /// The position of the newest event of each partition.
 const READ_HEADS: &str = "SELECT partition, position FROM ledger.heads ORDER BY partition";
 
-/// The batches of the facts with the keys $2, and the positions of those facts.
+/// The positions of the facts with the keys $2, and their batches; null if a batch is not in the table.
 const READ_FACTS: &str = "\
 SELECT f.position, b.partition, b.first_position, b.count, b.recorded_at, b.writer, b.events, b.hashes
 FROM ledger.facts AS f
-CROSS JOIN LATERAL (
+LEFT JOIN LATERAL (
     SELECT l.partition, l.first_position, l.count, l.recorded_at, l.writer, l.events, l.hashes
     FROM ledger.batches AS l
     WHERE l.partition = f.partition AND l.first_position <= f.position ORDER BY l.first_position DESC LIMIT 1) AS b
+    ON b.first_position + b.count > f.position
 WHERE f.partition = $1 AND f.key = ANY($2::text[]) ORDER BY f.position";
 
 /// Events decoded before the task yields to others.
@@ -63,6 +65,32 @@ pub enum Error {
         /// The position that was read instead.
         found: i64,
     },
+    /// An event is in the archive, and this process knows none.
+    #[error(
+        "positions {first} to {last} of partition {partition} are archived at {location}: name that archive with \
+         --archive or FARTHING_ARCHIVE"
+    )]
+    Archived {
+        /// The partition.
+        partition: Partition,
+        /// The first position of the archived range.
+        first: i64,
+        /// Its last position.
+        last: i64,
+        /// Where it was written.
+        location: String,
+    },
+    /// The archive cannot be read.
+    #[error(transparent)]
+    Archive(#[from] StoreError),
+    /// A file of the archive is not what was archived.
+    #[error("the archived file {object}: {damage}")]
+    DamagedArchive {
+        /// Its name.
+        object: String,
+        /// What is wrong.
+        damage: String,
+    },
     /// A record batch was changed.
     #[error("the record batch at position {first_position} of partition {partition} is damaged: {damaged}")]
     Damaged {
@@ -83,6 +111,19 @@ pub enum Error {
         /// The cause.
         unreadable: Unreadable,
     },
+}
+
+impl Error {
+    /// Whether the events are not what was appended. Otherwise the database or the archive is out of reach.
+    pub const fn is_of_the_events(&self) -> bool {
+        match self {
+            Self::Gap { .. }
+            | Self::DamagedArchive { .. }
+            | Self::Damaged { .. }
+            | Self::Unreadable { .. } => true,
+            Self::Database(_) | Self::Archived { .. } | Self::Archive(_) => false,
+        }
+    }
 }
 
 /// One event of the log: its record in its batch, and the decoded event.
@@ -127,19 +168,29 @@ impl Entry {
     }
 }
 
+/// Decodes `batches`, each with the index of its first event after `position`, up to the first gap: the archive may have what
+/// follows. A gap before the first one is an error.
+fn in_order(batches: Vec<BatchRow>, position: i64) -> Result<Vec<(Arc<RecordBatch>, usize)>, Error> {
+    let mut decoded = Vec::new();
+    let mut expected = position + 1;
+    for batch in batches {
+        let batch = batch.decode()?;
+        let (partition, found) = (batch.partition(), batch.first_position());
+        let Some(first) = batch.index_of(expected) else {
+            if decoded.is_empty() {
+                return Err(Error::Gap { partition, expected, found });
+            }
+            break;
+        };
+        expected = batch.last_position() + 1;
+        decoded.push((Arc::new(batch), first));
+    }
+    Ok(decoded)
+}
+
 /// Reads a record batch from its row.
 pub(crate) fn batch(row: &Row) -> Result<RecordBatch, Error> {
-    let partition = Partition::new(row.try_get("partition")?);
-    let first_position = row.try_get("first_position")?;
-    let batch = RecordBatch::new(
-        (partition, first_position),
-        row.try_get("count")?,
-        row.try_get("recorded_at")?,
-        row.try_get("writer")?,
-        row.try_get("events")?,
-        row.try_get("hashes")?,
-    );
-    batch.map_err(|damaged| Error::Damaged { partition, first_position, damaged })
+    BatchRow::of(row)?.decode()
 }
 
 /// Decodes the event at `position` of its batch.
@@ -155,7 +206,38 @@ fn decode(batch: &RecordBatch, position: i64) -> Result<Recorded, Error> {
 /// calls.
 pub async fn find(client: &Client, partition: Partition, keys: &[&str]) -> Result<Vec<Recorded>, Error> {
     let rows = client.query(READ_FACTS, &[&partition.number(), &keys]).await?;
-    rows.iter().map(|row| decode(&batch(row)?, row.try_get("position")?)).collect()
+    let mut found = Vec::new();
+    for row in &rows {
+        let position = row.try_get("position")?;
+        found.push(decode(&batch_of_fact(client, partition, row).await?, position)?);
+    }
+    Ok(found)
+}
+
+/// The same without the events that are in the archive, which a gateway does not read.
+pub async fn find_in_table(
+    client: &Client,
+    partition: Partition,
+    keys: &[&str],
+) -> Result<Vec<Recorded>, Error> {
+    let rows = client.query(READ_FACTS, &[&partition.number(), &keys]).await?;
+    let mut found = Vec::new();
+    for row in &rows {
+        if row.try_get::<_, Option<i64>>("first_position")?.is_some() {
+            found.push(decode(&batch(row)?, row.try_get("position")?)?);
+        }
+    }
+    Ok(found)
+}
+
+/// The batch of a row of [`READ_FACTS`]; from the archive if it is not in the table.
+async fn batch_of_fact(client: &Client, partition: Partition, row: &Row) -> Result<RecordBatch, Error> {
+    if row.try_get::<_, Option<i64>>("first_position")?.is_some() {
+        return batch(row);
+    }
+    let position = row.try_get("position")?;
+    let missing = Error::Gap { partition, expected: position, found: 0 };
+    batch_at(client, partition, position).await?.ok_or(missing)
 }
 
 /// The position of the event with `key`.
@@ -170,7 +252,7 @@ pub async fn find_commit(client: &Client, partition: Partition, key: &str) -> Re
     let Some(row) = client.query_opt(READ_FACTS, &[&partition.number(), &[key].as_slice()]).await? else {
         return Ok(Vec::new());
     };
-    let batch = batch(&row)?;
+    let batch = batch_of_fact(client, partition, &row).await?;
     (row.try_get("position")?..=batch.last_position()).map(|position| decode(&batch, position)).collect()
 }
 
@@ -180,15 +262,25 @@ pub async fn event_at(
     partition: Partition,
     position: i64,
 ) -> Result<Option<Recorded>, Error> {
-    let row = client.query_opt(READ, &[&partition.number(), &(position - 1), &1_i64]).await?;
-    row.map(|row| decode(&batch(&row)?, position)).transpose()
+    let Some(batch) = batch_at(client, partition, position).await? else { return Ok(None) };
+    decode(&batch, position).map(Some)
 }
 
 /// The hash of the event at `position`; `None` if there is no such event.
 pub async fn hash_at(client: &Client, partition: Partition, position: i64) -> Result<Option<Vec<u8>>, Error> {
-    let row = client.query_opt(READ, &[&partition.number(), &(position - 1), &1_i64]).await?;
-    let Some(batch) = row.map(|row| batch(&row)).transpose()? else { return Ok(None) };
-    Ok(batch.index_of(position).map(|index| batch.hash(index).to_vec()))
+    let batch = batch_at(client, partition, position).await?;
+    Ok(batch.and_then(|batch| batch.index_of(position).map(|index| batch.hash(index).to_vec())))
+}
+
+/// The record batch that has `position`.
+async fn batch_at(
+    client: &Client,
+    partition: Partition,
+    position: i64,
+) -> Result<Option<RecordBatch>, Error> {
+    let found = batch_pages::holding(client, partition, position).await?;
+    let found = found.filter(|batch| batch.last_position() >= position);
+    found.map(BatchRow::decode).transpose()
 }
 
 /// The position of the newest event of a partition; 0 for a partition without events.
@@ -225,18 +317,14 @@ impl Reader {
     /// Reads the events of a partition after `position`, in order and without a gap: about `limit`, since a record
     /// batch is read whole.
     pub async fn read(&self, partition: Partition, position: i64, limit: usize) -> Result<Vec<Entry>, Error> {
-        let mut batches = std::pin::pin!(self.batches(partition, position, limit).await?);
         let mut entries: Vec<Entry> = Vec::new();
-        while let Some((batch, first)) = batches.try_next().await? {
+        for (batch, first) in self.read_batches(partition, position, limit).await? {
             for index in first..batch.len() {
                 entries.push(Entry::read(&batch, index));
                 if entries.len().is_multiple_of(EVENTS_BETWEEN_YIELDS) {
                     tokio::task::yield_now().await;
                 }
             }
-        }
-        if entries.is_empty() {
-            self.refuse_gap(partition, position).await?;
         }
         Ok(entries)
     }
@@ -249,43 +337,32 @@ impl Reader {
         position: i64,
         limit: usize,
     ) -> Result<Vec<(Arc<RecordBatch>, usize)>, Error> {
-        let batches: Vec<_> = self.batches(partition, position, limit).await?.try_collect().await?;
-        if batches.is_empty() {
-            self.refuse_gap(partition, position).await?;
-        }
-        Ok(batches)
-    }
-
-    /// The record batches with the events after `position`, each with the index of its first such event.
-    async fn batches(
-        &self,
-        partition: Partition,
-        position: i64,
-        limit: usize,
-    ) -> Result<impl Stream<Item = Result<(Arc<RecordBatch>, usize), Error>> + use<>, Error> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let parameters: [&(dyn ToSql + Sync); 3] = [&partition.number(), &position, &limit];
-        let rows = self.client.query_raw(&self.read, parameters).await?;
-        let mut expected = position + 1;
-        Ok(rows.map(move |row| {
-            let batch = batch(&row?)?;
-            let first = batch.index_of(expected);
-            let first = first.ok_or(Error::Gap { partition, expected, found: batch.first_position() })?;
-            expected = batch.last_position() + 1;
-            Ok((Arc::new(batch), first))
-        }))
+        let rows = self.client.query(&self.read, &parameters).await?;
+        let batches = rows.iter().map(BatchRow::of).collect::<Result<Vec<_>, _>>()?;
+        let expected = position + 1;
+        let found = match batches.first() {
+            Some(first) if first.first_position <= expected => return in_order(batches, position),
+            Some(later) => Some(later.first_position),
+            None => self.first_after(partition, position).await?,
+        };
+        match found {
+            // An event that was appended since the first look is read next.
+            None => Ok(Vec::new()),
+            Some(found) if found <= expected => Ok(Vec::new()),
+            Some(found) => {
+                let end = position.saturating_add(limit);
+                let archived = batch_pages::archived_after(&self.client, partition, position, end).await?;
+                in_order(archived.ok_or(Error::Gap { partition, expected, found })?, position)
+            }
+        }
     }
 
-    /// Fails if there are events after `position`, but not the next one.
-    async fn refuse_gap(&self, partition: Partition, position: i64) -> Result<(), Error> {
+    /// The first position of the first record batch in the table after `position`.
+    async fn first_after(&self, partition: Partition, position: i64) -> Result<Option<i64>, Error> {
         let next = self.client.query_opt(NEXT, &[&partition.number(), &position]).await?;
-        let expected = position + 1;
-        match next.map(|row| row.try_get(0)).transpose()? {
-            // An event that was appended since the first look is read next.
-            None => Ok(()),
-            Some(found) if found == expected => Ok(()),
-            Some(found) => Err(Error::Gap { partition, expected, found }),
-        }
+        Ok(next.map(|row| row.try_get(0)).transpose()?)
     }
 
     /// Reads the position of the newest event of every partition.

@@ -22,7 +22,9 @@ use tokio_postgres::Client;
 const ROWS: i32 = 20_000;
 
 /// Tables that stay small however large the ledger grows.
-const SMALL: [&str; 12] = [
+const SMALL: [&str; 14] = [
+    "ledger.archives",
+    "ledger.archive_restores",
     "ledger.heads",
     "ledger.checkpoints",
     "ledger.leases",
@@ -38,9 +40,8 @@ const SMALL: [&str; 12] = [
 ];
 
 /// Statements whose purpose is to read a whole table.
-const READS_ALL: [&str; 9] = [
-    "ledger/log/src/audit/partition_reader.rs BATCHES",
-    "ledger/log/src/verify/pages.rs BATCHES",
+const READS_ALL: [&str; 8] = [
+    "ledger/log/src/batch_pages.rs BATCHES",
     "ledger/log/src/verify/stored_states.rs STATES",
     "projector/src/row_audit.rs DIFFERENCES",
     "projector/src/row_audit.rs COUNT",

@@ -142,7 +142,7 @@ fn origin_of(created: &CheckoutSessionCreated) -> Result<String, ApiError> {
     rules::origin(&created.origin_url).ok_or_else(unreadable)
 }
 
-/// A completed session, read from the log.
+/// A completed session, read from the log. None if its events are archived.
 async fn completed(
     app: &App,
     partition: Partition,
@@ -150,7 +150,8 @@ async fn completed(
 ) -> Result<Option<Session>, ApiError> {
     let connection = app.connection().await?;
     let keys = [format!("{id}/created"), format!("{id}/completed")];
-    let events = within(reader::find(&connection, partition, &keys.each_ref().map(String::as_str))).await?;
+    let events =
+        within(reader::find_in_table(&connection, partition, &keys.each_ref().map(String::as_str))).await?;
     let (mut begun, mut customer_id) = (None, None);
     for Recorded { fact, .. } in events {
         if let Event::Checkout(CheckoutEvent::SessionCreated(created)) = fact.event {

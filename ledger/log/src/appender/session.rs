@@ -125,6 +125,10 @@ impl LogSession for PostgresSession {
         let mut facts = Vec::new();
         for row in &batches {
             let batch = reader::batch(row).map_err(|error| StoreError::Other(error.to_string()))?;
+            let expected = position + 1 + i64::try_from(facts.len()).unwrap_or(i64::MAX);
+            if batch.first_position() > expected {
+                return Err(StoreError::Other(format!("the event at position {expected} is not in the log")));
+            }
             // The first batch may have events up to `position` too.
             for index in (0..batch.len()).filter(|index| batch.position_of(*index) > position) {
                 let fact = record::decode(batch.line(index));

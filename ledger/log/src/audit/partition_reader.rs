@@ -7,15 +7,11 @@ use tokio_postgres::GenericClient;
 
 use super::Error;
 use super::findings::{Findings, Place};
+use crate::batch_pages::{ArchivedFile, BatchPages};
 use crate::chain::{self, GENESIS, Hash, Link};
 use crate::reader;
 use crate::record_batch::RecordBatch;
 use crate::verify::Head;
-
-/// A page of the record batches whose first position is above $2, in the order of their positions.
-const BATCHES: &str = "\
-SELECT partition, first_position, count, recorded_at, writer, events, hashes FROM ledger.batches
-WHERE partition = $1 AND first_position > $2 ORDER BY first_position LIMIT $3";
 
 /// The head of each partition.
 const HEADS: &str = "SELECT partition, position, hash FROM ledger.heads ORDER BY partition";
@@ -49,8 +45,7 @@ pub(super) trait Visitor {
 /// The part of a partition that was read.
 pub(super) struct PartitionReader {
     pub(super) partition: Partition,
-    /// The first position of the last batch.
-    batch: i64,
+    pages: BatchPages,
     /// The position of the last event.
     pub(super) position: i64,
     pub(super) hash: Hash,
@@ -59,7 +54,7 @@ pub(super) struct PartitionReader {
 impl PartitionReader {
     /// Nothing was read yet.
     pub(super) const fn new(partition: Partition) -> Self {
-        Self { partition, batch: 0, position: 0, hash: GENESIS }
+        Self { partition, pages: BatchPages::new(partition), position: 0, hash: GENESIS }
     }
 
     /// Reads and verifies the next batches, and gives each event up to position `end` to `visitor`; `false` if there are
@@ -73,28 +68,28 @@ impl PartitionReader {
         if self.position >= end {
             return Ok(false);
         }
-        let rows = client.query(BATCHES, &[&self.partition.number(), &self.batch, &PAGE]).await?;
-        for row in &rows {
-            self.batch = row.get("first_position");
-            if self.batch > end {
+        let page = self.pages.next(client, PAGE).await?;
+        let is_end = page.is_end();
+        if let Some(ArchivedFile { object, damage: Some(damage), .. }) = page.file {
+            visitor.findings().find(|| format!("the archived file {object}: {damage}"));
+        }
+        for row in page.batches {
+            if row.first_position > end {
                 return Ok(false);
             }
-            match reader::batch(row) {
+            let (last_position, last_hash) = (row.last_position(), row.hashes.last_chunk().copied());
+            match row.decode() {
                 Ok(batch) => self.verify(&batch, end, visitor)?,
                 Err(reader::Error::Damaged { first_position, damaged, .. }) => {
                     let place = Place { partition: self.partition, position: first_position };
                     visitor.findings().find(|| format!("{place}: the record batch is damaged: {damaged}"));
-                    let count: i32 = row.get("count");
-                    self.position = first_position + i64::from(count.max(1)) - 1;
-                    let hashes: &[u8] = row.get("hashes");
-                    if let Some(last) = hashes.last_chunk() {
-                        self.hash = *last;
-                    }
+                    self.position = last_position;
+                    self.hash = last_hash.unwrap_or(self.hash);
                 }
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(!rows.is_empty())
+        Ok(!is_end)
     }
 
     /// Verifies a batch, and gives its events to `visitor`.

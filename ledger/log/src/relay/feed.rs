@@ -7,6 +7,8 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use async_nats::jetstream::ErrorCode;
+use async_nats::jetstream::context::{GetStreamError, GetStreamErrorKind};
 use async_nats::jetstream::stream::{Config, RawMessageErrorKind, Stream};
 use async_nats::{Client, PublishErrorKind, Subscriber, jetstream};
 use farthing_core::partition::Partition;
@@ -244,6 +246,29 @@ async fn set_replicas(context: &jetstream::Context, config: Config, replicas: us
             tracing::warn!(event, before, replicas, %error, "the feed keeps its number of replicas");
         }
     }
+}
+
+/// The position up to which the feed has `partition`; 0 if there is no stream, or none that is whole.
+pub(super) async fn published(
+    context: &jetstream::Context,
+    names: &NatsNames,
+    partition: Partition,
+) -> Result<i64, Error> {
+    let stream = match context.get_stream(names.stream(partition)).await {
+        Ok(stream) => stream,
+        Err(error) if is_missing(&error) => return Ok(0),
+        Err(error) => return Err(nats(error)),
+    };
+    let info = stream.get_info().await.map_err(nats)?;
+    let extent = Extent::from(&info.state);
+    if extent.messages == 0 {
+        return Ok(0);
+    }
+    Ok(last_published(&stream, extent).await?.map_or(0, |last| last.last_position))
+}
+
+fn is_missing(error: &GetStreamError) -> bool {
+    matches!(error.kind(), GetStreamErrorKind::JetStream(said) if said.error_code() == ErrorCode::STREAM_NOT_FOUND)
 }
 
 /// Reads the last message of a stream that is not empty; `None` if the stream does not hold all messages up

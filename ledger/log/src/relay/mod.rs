@@ -10,10 +10,11 @@ mod message;
 mod metrics;
 mod stream;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_nats::Client;
+use async_nats::{Client, jetstream};
 use farthing_core::partition::Partition;
 use futures_util::future::try_join_all;
 use tokio::time::Instant;
@@ -24,7 +25,7 @@ use self::feed::Feed;
 pub use self::message::{BATCHES_HEADER, COUNT_HEADER, HASHES_HEADER, NUMBER_HEADER, POSITION_HEADER};
 pub use self::metrics::RelayMetrics;
 use super::backoff::Backoff;
-use super::connect::redacted;
+use super::connect::{self, Role, redacted};
 use super::leadership::{Held, Locks};
 use super::nats::NatsConfig;
 use super::nats_names::NatsNames;
@@ -106,6 +107,19 @@ pub fn start(
             tracing::error!(event = "relay.thread_failed", %error, "the relay cannot start its thread");
         }
     });
+}
+
+/// The position up to which the feed at `nats` has each partition of the log.
+pub async fn published(database_url: &str, config: &NatsConfig) -> Result<BTreeMap<Partition, i64>, Error> {
+    let db = connect::connect(database_url, Role::Owner).await?;
+    let partitions = partitions::load(&db).await?.ok_or(Error::NoPartitions)?;
+    let client = config.connect(|options| options.name("farthing archive")).await.map_err(nats)?;
+    let context = jetstream::new(client);
+    let mut published = BTreeMap::new();
+    for partition in partitions.all() {
+        published.insert(partition, feed::published(&context, &config.names, partition).await?);
+    }
+    Ok(published)
 }
 
 async fn run(config: &RelayConfig, tail: &Tail, metrics: &RelayMetrics) {

@@ -1,12 +1,12 @@
 //! A record batch as it is stored, which may be damaged: nothing about it is taken for granted.
 
 use chrono::{DateTime, Utc};
-use tokio_postgres::Row;
 
+use crate::batch_pages::BatchRow;
 use crate::chain::{self, HASH_BYTES, Hash, Link};
 use crate::record_batch::Damaged;
 
-/// A row of `ledger.batches`.
+/// A record batch, as it was read.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StoredBatch<'r> {
     pub(super) first_position: i64,
@@ -18,15 +18,15 @@ pub(super) struct StoredBatch<'r> {
 }
 
 impl<'r> StoredBatch<'r> {
-    pub(super) fn of(row: &'r Row) -> Result<Self, tokio_postgres::Error> {
-        Ok(Self {
-            first_position: row.try_get("first_position")?,
-            count: row.try_get("count")?,
-            recorded_at: row.try_get("recorded_at")?,
-            writer: row.try_get("writer")?,
-            events: row.try_get("events")?,
-            hashes: row.try_get("hashes")?,
-        })
+    pub(super) fn of(row: &'r BatchRow) -> Self {
+        Self {
+            first_position: row.first_position,
+            count: row.count,
+            recorded_at: row.recorded_at,
+            writer: &row.writer,
+            events: &row.events,
+            hashes: &row.hashes,
+        }
     }
 
     /// The position of its last event, by its count.

@@ -22,6 +22,7 @@ pub use self::fold::Sums;
 pub use self::run::{Audit, Plan, Progress, run};
 use self::verdict::MAX_FINDINGS;
 use super::connect::redacted;
+use super::reader;
 
 /// An error that stops the audit.
 #[derive(Debug, thiserror::Error)]
@@ -29,6 +30,9 @@ pub enum Error {
     /// Postgres does not answer, or refuses.
     #[error("Postgres: {}", redacted(.0))]
     Postgres(#[from] tokio_postgres::Error),
+    /// The log cannot be read.
+    #[error(transparent)]
+    Log(#[from] reader::Error),
     /// The database has no usable number of partitions.
     #[error("the log has no partitions: run `farthing migrate`")]
     NoPartitions,

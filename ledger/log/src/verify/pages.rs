@@ -4,16 +4,12 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use farthing_core::partition::Partition;
-use tokio_postgres::{Client, Row};
+use tokio_postgres::Client;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::Error;
-
-/// The record batches whose first position is above $2, in the order of their positions.
-const BATCHES: &str = "\
-SELECT partition, first_position, count, recorded_at, writer, events, hashes FROM ledger.batches
-WHERE partition = $1 AND first_position > $2 ORDER BY first_position LIMIT $3";
+use crate::batch_pages::{ArchivedFile, BatchPage, BatchPages, BatchRow};
+use crate::reader;
 
 /// The fewest and the most record batches of a page. A batch has at most 512 KB.
 const PAGE: (i64, i64) = (16, 2_048);
@@ -21,70 +17,73 @@ const PAGE: (i64, i64) = (16, 2_048);
 /// A page with fewer bytes of events is followed by a longer one, and one with more by a shorter one.
 const PAGE_BYTES: (usize, usize) = (512 * 1_024, 2 * 1_024 * 1_024);
 
+type PageTask = AbortOnDropHandle<Result<(BatchPages, BatchPage), reader::Error>>;
+
 /// The rest of the record batches of a partition.
 pub(super) struct Pages {
     client: Arc<Client>,
-    partition: Partition,
-    /// The first position of the last batch that was read.
-    last: i64,
+    /// Up to the last batch that was read.
+    place: BatchPages,
     limit: i64,
-    rows: VecDeque<Row>,
-    next: Option<AbortOnDropHandle<Result<Vec<Row>, tokio_postgres::Error>>>,
+    batches: VecDeque<BatchRow>,
+    /// The archived files that were read since they were taken.
+    files: Vec<ArchivedFile>,
+    next: Option<PageTask>,
 }
 
 impl Pages {
-    /// The batches of `partition` whose first position is above `after`.
-    pub(super) fn new(client: Arc<Client>, partition: Partition, after: i64) -> Self {
-        Self { client, partition, last: after, limit: PAGE.0, rows: VecDeque::new(), next: None }
+    /// The batches after `place`.
+    pub(super) fn new(client: Arc<Client>, place: BatchPages) -> Self {
+        Self { client, place, limit: PAGE.0, batches: VecDeque::new(), files: Vec::new(), next: None }
     }
 
     /// The next batch that begins at `end` or before; `None` if the next one begins later, or there is none.
-    pub(super) async fn next(&mut self, end: i64) -> Result<Option<Row>, Error> {
-        if self.rows.is_empty() {
-            self.read().await?;
-        }
-        let Some(row) = self.rows.front() else { return Ok(None) };
-        if row.try_get::<_, i64>("first_position")? > end {
-            return Ok(None);
-        }
-        Ok(self.rows.pop_front())
+    pub(super) async fn next(&mut self, end: i64) -> Result<Option<BatchRow>, Error> {
+        while self.batches.is_empty() && self.read().await? {}
+        let begins_in_time = self.batches.front().is_some_and(|batch| batch.first_position <= end);
+        Ok(if begins_in_time { self.batches.pop_front() } else { None })
     }
 
-    async fn read(&mut self) -> Result<(), Error> {
-        let mut page = match self.next.take() {
-            Some(page) => page.await.map_err(|_| Error::Stopped)??,
-            None => Vec::new(),
-        };
+    /// The archived files that the batches up to here come from, each once.
+    pub(super) fn take_files(&mut self) -> Vec<ArchivedFile> {
+        std::mem::take(&mut self.files)
+    }
+
+    /// Reads a page, which has no batches if it is a file that cannot be read; `false` at the end of the log.
+    async fn read(&mut self) -> Result<bool, Error> {
+        let mut page = BatchPage::default();
+        if let Some(next) = self.next.take() {
+            (self.place, page) = next.await.map_err(|_| Error::Stopped)??;
+        }
         // What was read ahead found nothing: batches may have been appended since then.
-        if page.is_empty() {
-            page = self.request().await.map_err(|_| Error::Stopped)??;
+        if page.is_end() {
+            (self.place, page) = self.request().await.map_err(|_| Error::Stopped)??;
         }
-        let Some(last) = page.last() else { return Ok(()) };
-        self.last = last.try_get("first_position")?;
-        let is_full = i64::try_from(page.len()) == Ok(self.limit);
-        let mut bytes = 0;
-        for row in &page {
-            bytes += row.try_get::<_, &[u8]>("events")?.len();
+        let (is_end, is_archived) = (page.is_end(), page.file.is_some());
+        let is_full = is_archived || i64::try_from(page.batches.len()) == Ok(self.limit);
+        // The size of an archived file says nothing about the pages of the table.
+        if !is_archived && !is_end {
+            let bytes: usize = page.batches.iter().map(|batch| batch.events.len()).sum();
+            if bytes > PAGE_BYTES.1 {
+                self.limit = (self.limit / 2).max(PAGE.0);
+            } else if bytes < PAGE_BYTES.0 {
+                self.limit = (self.limit * 2).min(PAGE.1);
+            }
         }
-        if bytes > PAGE_BYTES.1 {
-            self.limit = (self.limit / 2).max(PAGE.0);
-        } else if bytes < PAGE_BYTES.0 {
-            self.limit = (self.limit * 2).min(PAGE.1);
-        }
-        self.rows = page.into();
+        self.files.extend(page.file);
+        self.batches = page.batches.into();
         if is_full {
             self.next = Some(self.request());
         }
-        Ok(())
+        Ok(!is_end)
     }
 
     /// Begins to read the next page.
-    fn request(&self) -> AbortOnDropHandle<Result<Vec<Row>, tokio_postgres::Error>> {
-        let (client, partition, last, limit) =
-            (Arc::clone(&self.client), self.partition.number(), self.last, self.limit);
+    fn request(&self) -> PageTask {
+        let (client, mut place, limit) = (Arc::clone(&self.client), self.place, self.limit);
         AbortOnDropHandle::new(tokio::spawn(async move {
-            let statement = client.prepare(BATCHES).await?;
-            client.query(&statement, &[&partition, &last, &limit]).await
+            let page = place.next(&*client, limit).await?;
+            Ok((place, page))
         }))
     }
 }

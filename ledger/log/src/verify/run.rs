@@ -18,6 +18,7 @@ use super::published_heads::PublishedHeads;
 use super::stored_states::{self, CHECKPOINT};
 use super::verdict::{Check, Finding, Place, Tallies};
 use super::{Error, Head};
+use crate::batch_pages::{ArchivedFile, BatchPages};
 use crate::chain::Hash;
 use crate::connect::{self, Role};
 use crate::partitions;
@@ -28,11 +29,6 @@ SELECT h.position, h.hash, (
     SELECT b.first_position + b.count - 1 FROM ledger.batches AS b
     WHERE b.partition = $1 ORDER BY b.first_position DESC LIMIT 1) AS last
 FROM ledger.heads AS h WHERE h.partition = $1";
-
-/// The record batch of partition $1 that has position $2, or ends before it.
-const BATCH_AT: &str = "\
-SELECT partition, first_position, count, recorded_at, writer, events, hashes FROM ledger.batches
-WHERE partition = $1 AND first_position <= $2 ORDER BY first_position DESC LIMIT 1";
 
 /// What is verified.
 #[derive(Debug, Clone)]
@@ -175,15 +171,15 @@ impl<'p> PartitionAudit<'p> {
         }
         let to = plan.to.unwrap_or(i64::MAX);
         let mut walk = ChainWalk::whole(partition, to, published.unwrap_or_default());
-        let mut after = 0;
+        let mut after = BatchPages::new(partition);
         if plan.from > 1 {
             let begin = Begin::load(&client, partition, plan.from - 1).await?;
             walk = walk.from(plan.from, begin.hash, &mut seen.tallies);
-            after = begin.pages_after;
+            after = begin.pages;
             let place = Place { partition, position: plan.from };
             fold.lose(&mut seen.tallies, place, "states are folded from the first event of a partition");
         }
-        let pages = Pages::new(Arc::clone(&client), partition, after);
+        let pages = Pages::new(Arc::clone(&client), after);
         Ok(Self { partition, plan, progress, client, pages, walk, fold, seen })
     }
 
@@ -212,7 +208,7 @@ impl<'p> PartitionAudit<'p> {
         while let Some(row) = self.pages.next(end).await? {
             let (before, events) = (self.walk.position, self.walk.events);
             let fold = &mut self.fold;
-            let batch = StoredBatch::of(&row)?;
+            let batch = StoredBatch::of(&row);
             let next = self.walk.follow(&batch, &mut self.seen.tallies, |tallies, place, line| {
                 fold.event(tallies, place, line);
             });
@@ -225,7 +221,20 @@ impl<'p> PartitionAudit<'p> {
             // The connections share the threads.
             tokio::task::yield_now().await;
         }
+        self.archived_files();
         Ok(())
+    }
+
+    /// Adds what was found about the archived files that were read.
+    fn archived_files(&mut self) {
+        for ArchivedFile { object, first_position: position, damage } in self.pages.take_files() {
+            self.seen.tallies.checked(Check::Archives, 1);
+            let Some(damage) = damage else { continue };
+            let text = format!("{}: {object}: {damage}", Place { partition: self.partition, position });
+            let expected = "the file that was archived".to_owned();
+            let finding = Finding { partition: self.partition, position, text, expected, found: damage };
+            self.seen.tallies.find(Check::Archives, finding);
+        }
     }
 
     /// Follows the log to the checkpoint of this program's generation of states, and compares the stored states.
@@ -324,19 +333,18 @@ impl<'p> PartitionAudit<'p> {
 /// Where a run begins that does not begin with the first event.
 struct Begin {
     hash: Hash,
-    pages_after: i64,
+    pages: BatchPages,
 }
 
 impl Begin {
     /// After the event at `position`, whose stored hash is taken as it is.
     async fn load(client: &Client, partition: Partition, position: i64) -> Result<Self, Error> {
         let missing = Error::NoBeginning { partition, position };
-        let row = client.query_opt(BATCH_AT, &[&partition.number(), &position]).await?;
-        let Some(row) = row else { return Err(missing) };
-        let batch = StoredBatch::of(&row)?;
+        let found = BatchPages::after(client, partition, position).await?;
+        let Some((pages, row)) = found else { return Err(missing) };
+        let batch = StoredBatch::of(&row);
         let index = usize::try_from(position - batch.first_position).unwrap_or(0);
         let Some(hash) = batch.hash(index) else { return Err(missing) };
-        let continues = batch.last_position() > position;
-        Ok(Self { hash: *hash, pages_after: batch.first_position - i64::from(continues) })
+        Ok(Self { hash: *hash, pages })
     }
 }

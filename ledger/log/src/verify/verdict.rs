@@ -19,6 +19,8 @@ pub enum Check {
     Positions,
     /// The hash of each event follows from the event and the hash before it.
     HashChain,
+    /// The archived files are those that were archived.
+    Archives,
     /// The head of each partition is its last event.
     Heads,
     /// Each event can be read, has the key of its fact and is in its merchant's partition.
@@ -39,10 +41,11 @@ pub enum Check {
 
 impl Check {
     /// All checks, in the order of a report.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::RecordBatches,
         Self::Positions,
         Self::HashChain,
+        Self::Archives,
         Self::Heads,
         Self::Events,
         Self::States,
@@ -59,6 +62,7 @@ impl Check {
             Self::RecordBatches => "record_batches",
             Self::Positions => "positions",
             Self::HashChain => "hash_chain",
+            Self::Archives => "archives",
             Self::Heads => "heads",
             Self::Events => "events",
             Self::States => "states",

@@ -4,10 +4,8 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use farthing_core::ids::{MerchantId, WebhookId};
-use farthing_core::partition::Partitions;
 use farthing_core::state::{self, StateKey};
 use farthing_log::reader;
-use tokio_postgres::Client;
 
 use super::resource::Webhook;
 use crate::app::App;
@@ -29,17 +27,14 @@ pub(super) async fn list(
     Merchant { merchant_id }: Merchant,
     Params(page): Params<PageQuery>,
 ) -> Result<Reply<List<Webhook>>, ApiError> {
-    let after = match page.cursor() {
-        None => None,
-        Some(cursor) => {
-            let connection = app.connection().await?;
-            Some(within(webhook_of(&connection, app.partitions, merchant_id, cursor)).await?)
-        }
-    };
     // Newest first. A merchant has few webhooks.
     let mut ids = match app.state(merchant_id, StateKey::Webhooks(merchant_id)).await? {
         Some(state::State::Webhooks(ids)) => ids,
         Some(_) | None => Vec::new(),
+    };
+    let after = match page.cursor() {
+        None => None,
+        Some(cursor) => Some(webhook_of(&app, merchant_id, &ids, cursor).await?),
     };
     ids.sort_unstable();
     ids.reverse();
@@ -57,15 +52,21 @@ pub(super) async fn list(
     Ok(Reply::ok(List::new(shown.collect(), has_more, last)))
 }
 
-/// The webhook that a cursor names, which may be deleted since.
+/// The webhook that a cursor names. It may be deleted since, unless its creation was archived, too.
 async fn webhook_of(
-    db: &Client,
-    partitions: Partitions,
+    app: &App,
     merchant_id: MerchantId,
+    own: &[WebhookId],
     cursor: &str,
 ) -> Result<WebhookId, ApiError> {
     let id: WebhookId = cursor.parse().map_err(|_| ApiError::Input(InputError::CursorInvalid))?;
-    let created = reader::find(db, partitions.of(merchant_id), &[&format!("{id}/created")]).await?;
+    if own.contains(&id) {
+        return Ok(id);
+    }
+    let (connection, key) = (app.connection().await?, format!("{id}/created"));
+    let keys = [key.as_str()];
+    let created = reader::find_in_table(&connection, app.partitions.of(merchant_id), &keys);
+    let created = within(created).await?;
     let is_own = created.iter().any(|recorded| recorded.fact.merchant_id == merchant_id);
     if is_own { Ok(id) } else { Err(ApiError::Input(InputError::CursorInvalid)) }
 }

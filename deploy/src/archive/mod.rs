@@ -1,0 +1,64 @@
+//! `farthing archive`: moves old ranges of the log to files, lists and verifies them, and loads them back. Gateways may run
+//! meanwhile.
+
+mod create;
+mod list;
+mod restore;
+mod verify;
+
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use clap::Subcommand;
+use farthing_log::archive::{self, ArchivedRange, Store};
+
+use crate::output::print_line;
+
+/// Subcommands of `archive`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Move the old range of each partition to files. Run again, it goes on.
+    Create(Box<create::Args>),
+    /// List what is archived. Needs the database alone.
+    List(list::Args),
+    /// Read all archived files, and prove that they are what was archived.
+    Verify(verify::Args),
+    /// Load archived ranges of a partition back into the database, the newest first. Their files stay.
+    Restore(restore::Args),
+}
+
+/// The exit code of `verify` if it could not run. The others fail with 1.
+const COULD_NOT_RUN: u8 = 2;
+
+/// Runs the subcommand. Of `verify`, the exit code is 0 if all is well, 1 if a file is not what was archived, 2 if the command
+/// could not run.
+pub(crate) async fn run(command: Command) -> Result<ExitCode> {
+    match command {
+        Command::Create(args) => create::run(*args).await.map(|()| ExitCode::SUCCESS),
+        Command::List(args) => list::run(&args).await.map(|()| ExitCode::SUCCESS),
+        Command::Restore(args) => restore::run(&args).await.map(|()| ExitCode::SUCCESS),
+        Command::Verify(args) => Ok(verify::run(&args).await.unwrap_or_else(|error| {
+            crate::output::print_error(&error);
+            ExitCode::from(COULD_NOT_RUN)
+        })),
+    }
+}
+
+/// The archive that `--archive` names.
+fn store() -> Result<&'static Store> {
+    archive::of_process().context("--archive or FARTHING_ARCHIVE is required, such as file:///srv/archive")
+}
+
+/// Says what became of a range, on a line of its own.
+fn report(what: &str, range: &ArchivedRange) {
+    // What was done is done, whether or not stdout takes it.
+    let _ = print_line(format!(
+        "{what} partition {}, positions {} to {}: {} ({} bytes)",
+        range.partition, range.first_position, range.last_position, range.object, range.bytes
+    ));
+}
+
+/// Checks the value of `--archive`.
+pub(crate) fn location(text: &str) -> Result<String, String> {
+    Store::open(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
+}

@@ -1,0 +1,91 @@
+//! `farthing archive restore`: loads archived ranges back into the table, the newest first, so that what stays archived
+//! still begins with the first event. The files are left where they are.
+
+use farthing_core::partition::Partition;
+use tokio_postgres::Client;
+
+use super::Error;
+use super::range::ArchivedRange;
+use super::store::Store;
+use crate::batch_pages::BatchRow;
+
+/// Adds record batches of partition $1. Those that are there already stay as they are.
+const INSERT: &str = "\
+INSERT INTO ledger.batches (partition, first_position, count, recorded_at, writer, events, hashes)
+SELECT $1::smallint, b.first_position, b.count, b.recorded_at, b.writer, b.events, b.hashes
+FROM unnest($2::bigint[], $3::integer[], $4::timestamptz[], $5::text[], $6::bytea[], $7::bytea[])
+    AS b(first_position, count, recorded_at, writer, events, hashes)
+ON CONFLICT (partition, first_position) DO NOTHING";
+
+/// The record batches of partition $1 that begin from $2 to $3.
+const STORED: &str = "\
+SELECT partition, first_position, count, recorded_at, writer, events, hashes FROM ledger.batches
+WHERE partition = $1 AND first_position BETWEEN $2 AND $3 ORDER BY first_position";
+
+/// From here on, the range counts as not archived.
+const RECORD: &str = "INSERT INTO ledger.archive_restores (partition, number) VALUES ($1, $2)";
+
+/// The ranges that were loaded back.
+pub type Restored = Vec<ArchivedRange>;
+
+/// Loads the archived ranges of `partition` back that have events at `from` or later. `report` is given each range when it is
+/// back.
+pub async fn restore(
+    database_url: &str,
+    store: &Store,
+    partition: Partition,
+    from: i64,
+    mut report: impl FnMut(&ArchivedRange),
+) -> Result<Restored, Error> {
+    store.check()?;
+    let lock = super::open(database_url).await?;
+    let client = lock.client();
+    let mut restored = Vec::new();
+    for partition in super::chosen(client, Some(partition)).await? {
+        let mut ranges = ArchivedRange::all(client, partition).await?;
+        while let Some(range) = ranges.pop_if(|range| range.last_position >= from) {
+            load(client, store, &range).await?;
+            report(&range);
+            restored.push(range);
+        }
+    }
+    lock.release().await?;
+    Ok(restored)
+}
+
+async fn load(client: &Client, store: &Store, range: &ArchivedRange) -> Result<(), Error> {
+    let content = store.proven(range).await?;
+    let number = range.partition.number();
+    // In the order of the positions, so that what is missing of a range is always its end.
+    for page in content.batches.chunks(usize::try_from(super::BATCHES_AT_ONCE).unwrap_or(1)) {
+        let firsts: Vec<_> = page.iter().map(|batch| batch.first_position).collect();
+        let counts: Vec<_> = page.iter().map(|batch| batch.count).collect();
+        let times: Vec<_> = page.iter().map(|batch| batch.recorded_at).collect();
+        let writers: Vec<_> = page.iter().map(|batch| batch.writer.as_str()).collect();
+        let events: Vec<_> = page.iter().map(|batch| batch.events.as_slice()).collect();
+        let hashes: Vec<_> = page.iter().map(|batch| batch.hashes.as_slice()).collect();
+        client.execute(INSERT, &[&number, &firsts, &counts, &times, &writers, &events, &hashes]).await?;
+        let ends = page.first().zip(page.last());
+        let (first, last) = ends.map_or((0, 0), |(first, last)| (first.first_position, last.last_position()));
+        if stored(client, range, first, last).await? != page {
+            return Err(Error::Broken {
+                partition: range.partition,
+                position: range.first_position,
+                what: format!("the table has other events than {}", range.object),
+            });
+        }
+    }
+    client.execute(RECORD, &[&number, &range.number]).await?;
+    Ok(())
+}
+
+/// The record batches of the table that begin from position `first` to `last` of the partition of `range`.
+pub(super) async fn stored(
+    client: &Client,
+    range: &ArchivedRange,
+    first: i64,
+    last: i64,
+) -> Result<Vec<BatchRow>, tokio_postgres::Error> {
+    let rows = client.query(STORED, &[&range.partition.number(), &first, &last]).await?;
+    rows.iter().map(BatchRow::of).collect()
+}

@@ -1,0 +1,183 @@
+//! The record batches of a partition as they are stored, in their order, a page at a time: from `ledger.batches` or, where
+//! that has them no more, from the archive. Every reader of whole partitions goes through here.
+
+use chrono::{DateTime, Utc};
+use farthing_core::partition::Partition;
+use tokio_postgres::{GenericClient, Row};
+
+use crate::archive;
+use crate::reader::Error;
+use crate::record_batch::RecordBatch;
+
+/// The record batches of partition $1 whose first position is above $2, in the order of their positions.
+const BATCHES: &str = "\
+SELECT partition, first_position, count, recorded_at, writer, events, hashes FROM ledger.batches
+WHERE partition = $1 AND first_position > $2 ORDER BY first_position LIMIT $3";
+
+/// The record batch of partition $1 that has position $2, or ends before it.
+const BATCH_AT: &str = "\
+SELECT partition, first_position, count, recorded_at, writer, events, hashes FROM ledger.batches
+WHERE partition = $1 AND first_position <= $2 ORDER BY first_position DESC LIMIT 1";
+
+/// A record batch as it is stored. It may be damaged: nothing about it is taken for granted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct BatchRow {
+    pub(crate) partition: Partition,
+    pub(crate) first_position: i64,
+    pub(crate) count: i32,
+    pub(crate) recorded_at: DateTime<Utc>,
+    pub(crate) writer: String,
+    pub(crate) events: Vec<u8>,
+    pub(crate) hashes: Vec<u8>,
+}
+
+impl BatchRow {
+    /// A row of `ledger.batches`.
+    pub(crate) fn of(row: &Row) -> Result<Self, tokio_postgres::Error> {
+        Ok(Self {
+            partition: Partition::new(row.try_get("partition")?),
+            first_position: row.try_get("first_position")?,
+            count: row.try_get("count")?,
+            recorded_at: row.try_get("recorded_at")?,
+            writer: row.try_get("writer")?,
+            events: row.try_get("events")?,
+            hashes: row.try_get("hashes")?,
+        })
+    }
+
+    /// The position of its last event, by its count.
+    pub(crate) fn last_position(&self) -> i64 {
+        self.first_position + i64::from(self.count.max(1)) - 1
+    }
+
+    /// The record batch, unless it is damaged.
+    pub(crate) fn decode(self) -> Result<RecordBatch, Error> {
+        let Self { partition, first_position, count, recorded_at, writer, events, hashes } = self;
+        let batch = RecordBatch::new((partition, first_position), count, recorded_at, writer, events, hashes);
+        batch.map_err(|damaged| Error::Damaged { partition, first_position, damaged })
+    }
+}
+
+/// The place in a partition up to which record batches were read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BatchPages {
+    partition: Partition,
+    /// The first position of the last batch.
+    begin: i64,
+    /// Its last position.
+    end: i64,
+}
+
+/// Record batches that follow each other. Those of an archived file are a page.
+#[derive(Debug, Default)]
+pub(crate) struct BatchPage {
+    pub(crate) batches: Vec<BatchRow>,
+    /// The archived file that the page comes from.
+    pub(crate) file: Option<ArchivedFile>,
+}
+
+/// A file of the archive that was read.
+#[derive(Debug)]
+pub(crate) struct ArchivedFile {
+    pub(crate) object: String,
+    /// The first position that it should have.
+    pub(crate) first_position: i64,
+    /// Why it is not the file that was archived. It may have fewer or other batches then.
+    pub(crate) damage: Option<String>,
+}
+
+impl BatchPage {
+    /// Whether the log ends here.
+    pub(crate) const fn is_end(&self) -> bool {
+        self.batches.is_empty() && self.file.is_none()
+    }
+}
+
+impl BatchPages {
+    /// Before the first batch.
+    pub(crate) const fn new(partition: Partition) -> Self {
+        Self::behind(partition, 0)
+    }
+
+    /// After the batch that ends at position `end`.
+    pub(crate) const fn behind(partition: Partition, end: i64) -> Self {
+        Self { partition, begin: end, end }
+    }
+
+    /// Before the batch that has `position` or, if that is the last one of its batch, after it. `None` if there is no such
+    /// batch. Returns the batch too.
+    pub(crate) async fn after(
+        client: &impl GenericClient,
+        partition: Partition,
+        position: i64,
+    ) -> Result<Option<(Self, BatchRow)>, Error> {
+        let Some(batch) = holding(client, partition, position).await? else { return Ok(None) };
+        let continues = batch.last_position() > position;
+        let end = if continues { batch.first_position - 1 } else { batch.last_position() };
+        Ok(Some((Self::behind(partition, end), batch)))
+    }
+
+    /// About `limit` batches that follow at most, or those of a file of the archive. They follow each other; the first one may
+    /// follow after a gap.
+    pub(crate) async fn next(&mut self, client: &impl GenericClient, limit: i64) -> Result<BatchPage, Error> {
+        let rows = client.query(BATCHES, &[&self.partition.number(), &self.begin, &limit]).await?;
+        let mut batches = rows.iter().map(BatchRow::of).collect::<Result<Vec<_>, _>>()?;
+        let expected = self.end + 1;
+        if batches.first().is_none_or(|batch| batch.first_position > expected)
+            && let Some((range, content)) = archive::containing(client, self.partition, expected).await?
+        {
+            let batches = content.batches.iter().filter(|batch| batch.first_position >= expected);
+            let batches = batches.cloned().collect();
+            archive::forget(&range);
+            (self.begin, self.end) = (range.last_position, range.last_position);
+            let file = ArchivedFile {
+                object: range.object,
+                first_position: range.first_position,
+                damage: content.damage,
+            };
+            return Ok(BatchPage { batches, file: Some(file) });
+        }
+        // A gap ends the page: the archive may have what is missing.
+        let gap = batches.windows(2).position(|pair| pair[1].first_position > pair[0].last_position() + 1);
+        batches.truncate(gap.map_or(batches.len(), |index| index + 1));
+        if let Some(last) = batches.last() {
+            (self.begin, self.end) = (last.first_position, last.last_position());
+        }
+        Ok(BatchPage { batches, file: None })
+    }
+}
+
+/// The batch of `partition` that has `position`, or else the last one that ends before it.
+pub(crate) async fn holding(
+    client: &impl GenericClient,
+    partition: Partition,
+    position: i64,
+) -> Result<Option<BatchRow>, Error> {
+    let row = client.query_opt(BATCH_AT, &[&partition.number(), &position]).await?;
+    let found = row.map(|row| BatchRow::of(&row)).transpose()?;
+    if found.as_ref().is_some_and(|batch| batch.last_position() >= position) {
+        return Ok(found);
+    }
+    match archived_after(client, partition, position - 1, position).await? {
+        Some(archived) => Ok(archived.into_iter().next()),
+        None => Ok(found),
+    }
+}
+
+/// The batches of the archived file that has the position after `position`, from there on, that begin at `end` or before.
+/// `None` if it is not archived.
+pub(crate) async fn archived_after(
+    client: &impl GenericClient,
+    partition: Partition,
+    position: i64,
+    end: i64,
+) -> Result<Option<Vec<BatchRow>>, Error> {
+    let Some((range, content)) = archive::containing(client, partition, position + 1).await? else {
+        return Ok(None);
+    };
+    if let Some(damage) = content.damage {
+        return Err(Error::DamagedArchive { object: range.object, damage });
+    }
+    let batches = content.batches.iter().skip_while(|batch| batch.last_position() <= position);
+    Ok(Some(batches.take_while(|batch| batch.first_position <= end).cloned().collect()))
+}

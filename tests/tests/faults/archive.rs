@@ -1,0 +1,504 @@
+//! Archives: old ranges of the log move to files under traffic, by a command that is killed between its steps, and come back.
+//! At every moment all of the log is in the table, in files, or in both.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use farthing_tests::instance::{Instance, is_running, kill, program};
+use farthing_tests::merchant::Merchant;
+use farthing_tests::provider::json;
+use farthing_tests::run;
+use farthing_tests::wait::eventually;
+use serde_json::{Value, json};
+use tokio_postgres::Client;
+
+use crate::put_away;
+
+/// The exact content of the record batches of partition $1 up to position $2.
+const CONTENT: &str = "\
+SELECT count(*), coalesce(md5(string_agg(md5(b::text), '' ORDER BY b.first_position)), '')
+FROM ledger.batches AS b WHERE b.partition = $1 AND b.first_position <= $2";
+
+/// The sessions that wait for this one.
+const WAITING: &str = "\
+SELECT count(*) FROM pg_stat_activity WHERE pg_backend_pid() = ANY(pg_blocking_pids(pid)) AND query LIKE '%' || $1 || '%'";
+
+/// Ends the session that waits for this one.
+const END_WAITING: &str = "\
+SELECT pid, pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE pg_backend_pid() = ANY(pg_blocking_pids(pid)) AND query LIKE '%' || $1 || '%'";
+
+/// An instance with a merchant whose partition has old events, and the folder of its archive.
+struct Archived {
+    merchant: Merchant,
+    folder: PathBuf,
+    location: String,
+    partition: String,
+    /// The id of a metered request.
+    request: String,
+    /// All positions up to this one can be archived.
+    position: i64,
+}
+
+impl Archived {
+    async fn start(credits: usize) -> Self {
+        let instance: &'static Instance = Box::leak(Box::new(Instance::start(1).await));
+        let merchant = Merchant::of(instance).await;
+        merchant.credit_own("5").await;
+        let customer = merchant.customer("5").await;
+        let meter = merchant.call_meter("0.1").await;
+        let endpoint = instance.provider.endpoint(|_| json(200, &json!({"usage": {"tokens": 1}})));
+        let response = merchant.call(&merchant.billing(&customer, &meter), &endpoint.url).await;
+        let request = response.request_id();
+        merchant.shown(&request, "completed").await;
+        for _ in 0..credits {
+            merchant.credit_own("0.01").await;
+        }
+        let folder = instance.file("the archive");
+        std::fs::create_dir(&folder).unwrap();
+        let location = format!("file://{}", folder.to_str().unwrap().replace(' ', "%20"));
+        let of = merchant.partition().await;
+        let position = head(&merchant.log.sql, of).await - 2;
+        // One more commit, since the last one stays.
+        merchant.credit_own("0.01").await;
+        Self { partition: of.to_string(), merchant, folder, location, request, position }
+    }
+
+    /// The exit code, the report and the errors of a command that knows the archive.
+    async fn run(&self, arguments: &[&str]) -> (Option<i32>, Value, String) {
+        let named = [arguments, &["--archive", self.location.as_str()]].concat();
+        outcome(self.merchant.instance, &named).await
+    }
+
+    /// The arguments of a command that archives the partition up to `to`, in files of so many events.
+    fn create<'a>(&'a self, to: &'a str, events: &'a str) -> Vec<&'a str> {
+        let of = self.partition.as_str();
+        let file = ["--keep-events", "0", "--events-per-file", events];
+        [["archive", "create", "--partition", of, "--to", to].as_slice(), &file].concat()
+    }
+
+    /// Archives the partition up to the position, once nothing needs it any more.
+    async fn create_up_to_the_position(&self, events: &str) {
+        let to = self.position.to_string();
+        eventually("the range is archived", async || {
+            let (code, report, errors) = self.run(&self.create(&to, events)).await;
+            assert_eq!(code, Some(0), "{report} {errors}");
+            self.last().await.is_some_and(|last| last >= self.position - 2).then_some(())
+        })
+        .await;
+    }
+
+    /// The last archived position of the partition.
+    async fn last(&self) -> Option<i64> {
+        let last = "SELECT max(last_position) FROM ledger.archived WHERE partition = $1";
+        let of: i16 = self.partition.parse().unwrap();
+        self.merchant.log.sql.query_one(last, &[&of]).await.unwrap().get(0)
+    }
+
+    async fn content(&self) -> (i64, String) {
+        let of: i16 = self.partition.parse().unwrap();
+        let row = self.merchant.log.sql.query_one(CONTENT, &[&of, &self.position]).await.unwrap();
+        (row.get(0), row.get(1))
+    }
+
+    /// What an auditor sees of the events up to the position.
+    async fn seen(&self) -> Vec<Value> {
+        let at = format!("{}:{}", self.partition, self.position);
+        let wallet = self.merchant.wallet_id.as_str();
+        let mut seen = Vec::new();
+        for audit in [
+            vec!["audit", "trial-balance", "--at", &at],
+            vec!["audit", "statement", "--wallet", wallet, "--to", "2100-01-01"],
+            vec!["audit", "explain", &self.request],
+        ] {
+            let (code, report, errors) = self.run(&audit).await;
+            assert_eq!(code, Some(0), "{audit:?}: {report} {errors}");
+            let Value::Object(mut report) = report else { panic!("{audit:?}: {report}") };
+            // They grow with the log.
+            report.retain(|name, _| !["head", "heads"].contains(&name.as_str()));
+            seen.push(Value::Object(report));
+        }
+        seen
+    }
+
+    async fn verified(&self) -> Value {
+        let (code, report, errors) = self.run(&["audit", "verify"]).await;
+        assert_eq!((code, &report["verdict"]), (Some(0), &json!("verified")), "{report} {errors}");
+        report
+    }
+
+    /// Starts a command that is going to be killed.
+    fn start_command(&self, arguments: &[&str]) -> tokio::process::Child {
+        let mut command = tokio::process::Command::new(program());
+        command.args(arguments).args(["--archive", &self.location]);
+        command.args(["--database-url", &self.merchant.instance.ready().database_url]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
+        command.spawn().unwrap()
+    }
+
+    /// Kills a command when it waits for the lock that `locks` takes, in a statement with the text `at`.
+    async fn kill_at(&self, locks: &str, at: &str, arguments: &[&str]) {
+        let holder = self.merchant.instance.log().await.sql;
+        holder.batch_execute(&format!("BEGIN; {locks}")).await.unwrap();
+        let mut command = self.start_command(arguments);
+        eventually("the command waits", async || {
+            assert!(command.try_wait().unwrap().is_none(), "the command ended before {at}");
+            (holder.query_one(WAITING, &[&at]).await.unwrap().get::<_, i64>(0) > 0).then_some(())
+        })
+        .await;
+        kill(command.id().unwrap());
+        command.wait().await.unwrap();
+        // Postgres would still carry the statement out: it does not notice the end of a session that waits.
+        let ended = holder.query_one(END_WAITING, &[&at]).await.unwrap().get::<_, i32>(0);
+        holder.batch_execute("ROLLBACK").await.unwrap();
+        let left = "SELECT count(*) FROM pg_stat_activity WHERE pid = $1";
+        eventually("the session of the command ends", async || {
+            (holder.query_one(left, &[&ended]).await.unwrap().get::<_, i64>(0) == 0).then_some(())
+        })
+        .await;
+    }
+
+    /// The archived files, without their manifests.
+    fn files(&self) -> Vec<PathBuf> {
+        let folders = std::fs::read_dir(&self.folder).unwrap().map(|entry| entry.unwrap().path());
+        let files = folders.flat_map(|folder| std::fs::read_dir(folder).unwrap());
+        let mut files: Vec<_> = files.map(|entry| entry.unwrap().path()).collect();
+        files.retain(|file| file.to_str().unwrap().ends_with(".ndjson.zst"));
+        files.sort();
+        files
+    }
+}
+
+async fn outcome(instance: &Instance, arguments: &[&str]) -> (Option<i32>, Value, String) {
+    let output = instance.command(arguments).await;
+    let report = serde_json::from_slice(&output.stdout).unwrap_or(Value::Null);
+    (output.status.code(), report, String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+async fn head(sql: &Client, partition: i16) -> i64 {
+    let head = "SELECT position FROM ledger.heads WHERE partition = $1";
+    sql.query_one(head, &[&partition]).await.unwrap().get(0)
+}
+
+fn check<'r>(report: &'r Value, name: &str) -> &'r Value {
+    let checks = report["checks"].as_array().unwrap_or_else(|| panic!("{report}"));
+    checks.iter().find(|check| check["check"] == name).unwrap_or_else(|| panic!("{name}: {report}"))
+}
+
+#[test]
+fn an_archive_under_traffic_changes_no_answer_and_no_role_needs_it_every_day() {
+    run(async {
+        let archived = Archived::start(60).await;
+        let (merchant, instance) = (&archived.merchant, archived.merchant.instance);
+        let before = archived.content().await;
+        // The statement would show the credits of the traffic.
+        let other = Merchant::of(instance).await;
+        let (seen, whole) = (archived.seen().await, archived.verified().await);
+        assert_eq!(check(&whole, "archives")["checked"], 0, "{whole}");
+        let is_over = Arc::new(AtomicBool::new(false));
+        let traffic = tokio::spawn({
+            let is_over = Arc::clone(&is_over);
+            async move {
+                let mut credits = 0;
+                while !is_over.load(Ordering::SeqCst) {
+                    other.credit_own("0.1").await;
+                    credits += 1;
+                }
+                (credits, other.own_balance().await)
+            }
+        });
+        archived.create_up_to_the_position("40").await;
+        is_over.store(true, Ordering::SeqCst);
+        let (credits, balance) = traffic.await.unwrap();
+        assert_eq!(balance, format!("{}.{}000000000", credits / 10, credits % 10), "no credit is lost");
+        assert!(archived.content().await.0 < before.0 / 4, "the range has left the table");
+        assert!(archived.files().len() > 1, "{:?}", archived.files());
+        assert_eq!(archived.seen().await, seen);
+        let after = archived.verified().await;
+        assert!(check(&after, "archives")["checked"].as_u64() > Some(1), "{after}");
+        assert!(after["events"].as_u64() > whole["events"].as_u64(), "{after}");
+        let (code, report, errors) = archived.run(&["archive", "verify"]).await;
+        assert_eq!((code, &report["ok"]), (Some(0), &json!(true)), "{report} {errors}");
+        for (verb, model) in [("rebuild", "requests"), ("verify", "entries")] {
+            let (code, report, errors) = archived.run(&["projections", verb, model]).await;
+            assert_eq!((code, &report["differences"]), (Some(0), &json!(0)), "{report} {errors}");
+        }
+        // A part that begins within the archive, and one that begins behind it.
+        for from in ["5", &(archived.last().await.unwrap() + 1).to_string()] {
+            let part = ["audit", "verify", "--partition", &archived.partition, "--from", from];
+            let (code, report, errors) = archived.run(&part).await;
+            assert_eq!(
+                (code, &report["verdict"]),
+                (Some(0), &json!("verified")),
+                "{from}: {report} {errors}"
+            );
+        }
+        without_the_archive(&archived).await;
+        // A new leader needs no archive.
+        let gateway = instance.ready().pids.gateways[0];
+        kill(gateway);
+        eventually("another gateway serves", async || {
+            let now = instance.try_ready()?.pids.gateways[0];
+            (now != gateway && is_running(now)).then_some(())
+        })
+        .await;
+        let credit = ["wallet", "credit", "--merchant", &merchant.id, "--amount", "1", "--reason", "a test"];
+        eventually("a new leader appends", async || {
+            (outcome(instance, &credit).await.0 == Some(0)).then_some(())
+        })
+        .await;
+        merchant.customer("1").await;
+        merchant.shown(&archived.request, "completed").await;
+        archived.verified().await;
+        put_away(instance).await;
+    });
+}
+
+/// Commands that read the log from its beginning name the archive that they need.
+async fn without_the_archive(archived: &Archived) {
+    for (command, code) in [
+        (vec!["audit", "verify"], 2),
+        (vec!["audit", "statement", "--wallet", &archived.merchant.wallet_id], 1),
+        (vec!["projections", "verify", "customers"], 1),
+    ] {
+        let (found, _, errors) = outcome(archived.merchant.instance, &command).await;
+        let says = format!("of partition {} are archived at {}", archived.partition, archived.location);
+        assert!(found == Some(code) && errors.contains(&says), "{command:?}: {found:?} {errors}");
+    }
+}
+
+#[test]
+fn only_an_archived_range_can_leave_the_log() {
+    run(async {
+        let archived = Archived::start(5).await;
+        let sql = &archived.merchant.log.sql;
+        let refused = async |statement: &str, why: &str| {
+            let error = sql.batch_execute(&format!("BEGIN; {statement}; COMMIT")).await.unwrap_err();
+            let message = error.as_db_error().unwrap().message().to_owned();
+            assert!(message.contains(why), "{statement}: {message}");
+            sql.batch_execute("ROLLBACK").await.unwrap();
+        };
+        let of = &archived.partition;
+        let yes = "SET LOCAL farthing.deletes_archived = 'yes'";
+        let row = |number: i64, first: i64, last: i64, hash: &str| {
+            format!(
+                "INSERT INTO ledger.archives (partition, number, first_position, last_position, batches, previous_hash,
+                     last_hash, first_recorded_at, last_recorded_at, location, object, bytes, text_bytes, sha256)
+                 SELECT {of}, {number}, {first}, {last}, count(*), decode(repeat('00', 32), 'hex'), {hash},
+                     min(recorded_at), max(recorded_at), '', '', 1, 1, decode(repeat('00', 32), 'hex')
+                 FROM ledger.batches WHERE partition = {of} AND first_position BETWEEN {first} AND {last}"
+            )
+        };
+        let ends =
+            "SELECT first_position + count - 1, encode(substring(hashes FROM 32 * count - 31 FOR 32), 'hex')
+            FROM ledger.batches WHERE partition = $1 ORDER BY first_position";
+        let of_number: i16 = of.parse().unwrap();
+        let rows = sql.query(ends, &[&of_number]).await.unwrap();
+        let end = |row: &tokio_postgres::Row| {
+            (row.get::<_, i64>(0), format!("decode('{}', 'hex')", row.get::<_, &str>(1)))
+        };
+        let ((early, early_hash), (last, last_hash)) = (end(&rows[2]), end(&rows[rows.len() - 1]));
+        for prelude in ["SELECT 1", "SET LOCAL session_replication_role = replica"] {
+            refused(&format!("{prelude}; DELETE FROM ledger.batches"), "append-only").await;
+            refused(&format!("{prelude}; {yes}; DELETE FROM ledger.batches"), "is not archived").await;
+            refused(&format!("{prelude}; {yes}; UPDATE ledger.batches SET writer = 'x'"), "append-only")
+                .await;
+            refused(&format!("{prelude}; {yes}; TRUNCATE ledger.batches"), "append-only").await;
+            refused(
+                &format!("{prelude}; SELECT ledger.delete_archived({of}::smallint, 1, 9)"),
+                "does not exist",
+            )
+            .await;
+            for (row, why) in [
+                (row(2, 1, early, &early_hash), "does not follow"),
+                (row(1, 2, early, &early_hash), "does not follow"),
+                (row(1, 1, early + 1, &early_hash), "the archive"),
+                (row(1, 1, early, &last_hash), "ends with another event"),
+                (row(1, 1, last, &last_hash), "is still needed"),
+            ] {
+                refused(&format!("{prelude}; {row}"), why).await;
+            }
+        }
+        for role in ["farthing_gateway", "farthing_projector"] {
+            for statement in [
+                format!("{yes}; DELETE FROM ledger.batches"),
+                row(1, 1, early, &early_hash),
+                format!("INSERT INTO ledger.archive_restores (partition, number) VALUES ({of}, 1)"),
+            ] {
+                refused(&format!("SET LOCAL ROLE {role}; {statement}"), "permission denied").await;
+            }
+        }
+        archived.create_up_to_the_position("40").await;
+        refused("DELETE FROM ledger.batches WHERE false", "append-only").await;
+        refused("DELETE FROM ledger.archives", "append-only").await;
+        refused("UPDATE ledger.archives SET sha256 = previous_hash", "append-only").await;
+        refused("TRUNCATE ledger.archive_restores", "append-only").await;
+        refused(&format!("{yes}; DELETE FROM ledger.batches WHERE partition = {of}"), "is not archived")
+            .await;
+        refused(
+            &format!("INSERT INTO ledger.archive_restores (partition, number) VALUES ({of}, 1)"),
+            if archived.files().len() > 1 { "is not the last one" } else { "is not back" },
+        )
+        .await;
+        archived.verified().await;
+        put_away(archived.merchant.instance).await;
+    });
+}
+
+#[test]
+fn a_command_that_is_killed_between_its_steps_leaves_the_log_whole() {
+    run(async {
+        // More batches than one transaction deletes.
+        let archived = Archived::start(120).await;
+        let (to, sql) = (archived.position.to_string(), &archived.merchant.log.sql);
+        let create = archived.create(&to, "100000");
+        let (before, seen) = (archived.content().await, archived.seen().await);
+        eventually("nothing needs the range any more", async || {
+            let limit = "SELECT min(reached) FROM ledger.archive_limits($1)";
+            let of: i16 = archived.partition.parse().unwrap();
+            let reached: i64 = sql.query_one(limit, &[&of]).await.unwrap().get(0);
+            (reached >= archived.position).then_some(())
+        })
+        .await;
+        let whole = async |what: &str| {
+            assert_eq!(archived.seen().await, seen, "{what}");
+            archived.verified().await;
+        };
+
+        archived
+            .kill_at(
+                "LOCK TABLE ledger.archives IN SHARE ROW EXCLUSIVE MODE",
+                "INSERT INTO ledger.archives",
+                &create,
+            )
+            .await;
+        assert_eq!((archived.files().len(), archived.last().await), (1, None), "written, not recorded");
+        assert_eq!(archived.content().await, before);
+        whole("written, not recorded").await;
+
+        let last = format!(
+            "SELECT FROM ledger.batches WHERE partition = {0} AND first_position <= {1}
+             ORDER BY first_position DESC OFFSET 3 LIMIT 1 FOR UPDATE",
+            archived.partition, archived.position
+        );
+        archived.kill_at(&last, "delete_archived", &create).await;
+        assert!(archived.last().await.is_some(), "recorded");
+        let left = archived.content().await.0;
+        assert!(left > 0 && left < before.0, "half deleted: {left} of {}", before.0);
+        whole("recorded, half deleted").await;
+        let (_, listed, _) = archived.run(&["archive", "list"]).await;
+        assert_eq!(listed["archives"][0]["is_in_table"], true, "{listed}");
+
+        let (code, report, errors) = archived.run(&create).await;
+        assert_eq!(code, Some(0), "{report} {errors}");
+        assert!(!report["partitions"][0]["finished"].is_null(), "{report}");
+        assert_eq!(archived.files().len(), 1, "the first run's file was the same");
+        assert!(archived.content().await.0 <= 2);
+        whole("archived").await;
+
+        let restore = ["archive", "restore", "--partition", &archived.partition];
+        let lock = "LOCK TABLE ledger.archive_restores IN SHARE ROW EXCLUSIVE MODE";
+        archived.kill_at(lock, "INSERT INTO ledger.archive_restores", &restore).await;
+        assert_eq!(archived.content().await, before, "loaded, not recorded");
+        whole("loaded, not recorded").await;
+        let (code, report, errors) = archived.run(&restore).await;
+        assert_eq!(
+            (code, report["restored"].as_array().map(Vec::len)),
+            (Some(0), Some(1)),
+            "{report} {errors}"
+        );
+        assert_eq!((archived.content().await, archived.last().await), (before, None));
+        let (code, report, errors) = outcome(archived.merchant.instance, &["audit", "verify"]).await;
+        assert_eq!(code, Some(0), "no archive is needed any more: {report} {errors}");
+
+        archived.create_up_to_the_position("40").await;
+        whole("archived again").await;
+        put_away(archived.merchant.instance).await;
+    });
+}
+
+#[test]
+fn a_changed_cut_off_or_missing_file_is_found_and_nothing_is_loaded_from_it() {
+    run(async {
+        let archived = Archived::start(60).await;
+        archived.create_up_to_the_position("100000").await;
+        let files = archived.files();
+        let file = &files[files.len() - 1];
+        let original = std::fs::read(file).unwrap();
+        let text = String::from_utf8(zstd::stream::decode_all(&*original).unwrap()).unwrap();
+        // An amount of an event: a quote within the text of an event is escaped.
+        let (amount, more) = (r#"\"0.01"#, r#"\"9.01"#);
+        let line = text.lines().filter(|line| line.contains(amount)).nth(5).unwrap();
+        let batch: Value = serde_json::from_str(line).unwrap();
+        let (first, events) =
+            (batch["first_position"].as_i64().unwrap(), batch["events"].as_array().unwrap());
+        let index = events.iter().position(|event| event.as_str().unwrap().contains("\"0.01")).unwrap();
+        let position = first + i64::try_from(index).unwrap();
+        let changed_line = line.replacen(amount, more, 1);
+        let compress = |text: &str| zstd::stream::encode_all(text.as_bytes(), 3).unwrap();
+        let changed = compress(&text.replacen(line, &changed_line, 1));
+        let without = compress(&text.replacen(&format!("{line}\n"), "", 1));
+        let last = text.lines().last().unwrap();
+        let cut: Value = serde_json::from_str(last).unwrap();
+        let cut_position = cut["first_position"].as_i64().unwrap();
+        let shorter = compress(&text[..text.len() - last.len() - 1]);
+        for (what, bytes, position) in [
+            ("an event is changed", Some(changed), Some(position)),
+            ("a batch is missing", Some(without), Some(first)),
+            ("the last batch is missing", Some(shorter), Some(cut_position)),
+            ("a byte is changed", Some(flipped(&original)), None),
+            ("it is cut off", Some(original[..original.len() / 2].to_vec()), None),
+            ("it is gone", None, None),
+        ] {
+            put(file, bytes.as_deref());
+            is_broken(&archived, file, what, position).await;
+        }
+        put(file, Some(&original));
+        archived.verified().await;
+        let (code, report, errors) = archived.run(&["archive", "verify"]).await;
+        assert_eq!(code, Some(0), "{report} {errors}");
+        put_away(archived.merchant.instance).await;
+    });
+}
+
+fn flipped(bytes: &[u8]) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0x20;
+    bytes
+}
+
+fn put(file: &Path, bytes: Option<&[u8]>) {
+    match bytes {
+        Some(bytes) => std::fs::write(file, bytes).unwrap(),
+        None => std::fs::remove_file(file).unwrap(),
+    }
+}
+
+/// Asserts that the file is named as broken, at the position if it is known, and that it is not restored.
+async fn is_broken(archived: &Archived, file: &Path, what: &str, position: Option<i64>) {
+    let name = file.file_name().unwrap().to_str().unwrap();
+    let (code, report, errors) = archived.run(&["archive", "verify"]).await;
+    let findings = report["findings"].as_array().unwrap_or_else(|| panic!("{what}: {report} {errors}"));
+    assert_eq!(code, Some(1), "{what}: {report}");
+    assert!(
+        findings.iter().all(|finding| finding["object"].as_str().unwrap().ends_with(name)),
+        "{what}: {report}"
+    );
+    let (code, report, errors) = archived.run(&["audit", "verify", "--skip-read-tables"]).await;
+    assert_eq!(code, Some(1), "{what}: {report} {errors}");
+    let archives = check(&report, "archives");
+    assert_eq!(archives["broken"], 1, "{what}: {archives}");
+    assert!(archives["findings"][0]["text"].as_str().unwrap().contains(name), "{what}: {archives}");
+    if let Some(position) = position {
+        assert_eq!(report["first_broken"][0]["position"], position, "{what}: {report}");
+        assert!(findings.iter().any(|finding| finding["position"] == position), "{what}: {findings:?}");
+    }
+    let before = archived.content().await;
+    let restore = ["archive", "restore", "--partition", archived.partition.as_str()];
+    let (code, _, errors) = archived.run(&restore).await;
+    assert!(code == Some(1) && errors.contains("nothing was deleted or loaded"), "{what}: {errors}");
+    assert_eq!(archived.content().await, before, "{what}");
+}
