@@ -144,6 +144,8 @@ def main(program, data, installed):
         for example in examples.found():
             run = lambda example=example: examples.run(instance, key, installed, environment(), example)  # noqa: E731
             checks.append((f"the example of docs/clients.md for {example[0]}", run))
+        models = ("the models of the examples have a price", lambda: examples.unpriced(program))
+        checks.append(models)
         checks.append(("the tables of docs/clients.md are what passed", lambda: tables_are_right(cells)))
     with concurrent.futures.ThreadPoolExecutor(CLIENTS_AT_ONCE) as pool:
         problems = list(pool.map(lambda check: check[1](), checks))

@@ -1,4 +1,5 @@
-"""The examples of docs/clients.md, run as they stand but for addresses, keys and models."""
+"""The examples of docs/clients.md, run as they stand but for addresses, keys and models. The models that they name must have
+a price in the built-in catalogue: a reader calls them on a managed key, and by their names."""
 
 import re
 import subprocess
@@ -11,10 +12,28 @@ EXAMPLE = re.compile(r"### ([^\n]+)\n(?:(?!###).)*?<!-- example: (\w+) -->\n```\
 # The longest run of an example.
 SECONDS = 60
 
+# What stands in an example for each model of the run.
+MODELS = {"gpt-5.1": "mock-openai", "claude-sonnet-5": "mock-anthropic", "gemini-2.5-flash": "mock-google"}
+
+# A model in an example; litellm and langchain-openai put the provider before it.
+MODEL = re.compile(r"\b(?:gpt|claude|gemini)-[\w.-]+")
+
 
 def found():
     """Name, environment and text of each example."""
     return EXAMPLE.findall(PAGE.read_text())
+
+
+def unpriced(program):
+    """What is wrong with the models of the examples; None if the built-in catalogue has all of them."""
+    named = {model for _, _, text in found() for model in MODEL.findall(text)}
+    if named != set(MODELS):
+        return f"the examples name {sorted(named)}, and {sorted(MODELS)} are replaced"
+    missing = [
+        model for model in sorted(named)
+        if subprocess.run([program, "prices", "show", model], capture_output=True, timeout=SECONDS).returncode != 0
+    ]
+    return f"the built-in catalogue has no {missing}" if missing else None
 
 
 def run(instance, key, installed, environment, example):
@@ -26,9 +45,7 @@ def run(instance, key, installed, environment, example):
         ("https://api.anthropic.com", instance.mock["anthropic"]),
         ("https://generativelanguage.googleapis.com", instance.mock["google"]),
         ("spk_…", key),
-        ("gpt-5.1", "mock-openai"),
-        ("claude-sonnet-4-5", "mock-anthropic"),
-        ("gemini-2.5-flash", "mock-google"),
+        *MODELS.items(),
     ]:
         text = text.replace(given, used)
     if kind == "node":

@@ -5,12 +5,14 @@
 
 A shape is a whole answer or a stream of 20 chunks and the usage, forwarded, or converted from a client of Anthropic's
 format to a provider of Chat Completions. nginx passes the provider's side of each shape as a plain proxy. The rounds of all
-shapes alternate. Needs what compare.py needs.
+shapes alternate. With --profile, perf also records the gateway under each shape once, and a table says where its time goes.
+Needs what compare.py needs, and perf for that.
 """
 
 import argparse
 import json
 import os
+import re
 import shutil
 import signal
 import statistics
@@ -22,6 +24,20 @@ import urllib.parse
 from compare import Build, children, cpu, eventually, median, memory_mb, nginx, wrk
 
 CHUNKS = 20
+
+# What a function is part of, by its name; the first that fits. Calls that were inlined count to their callers.
+PARTS = [
+    ("system calls, sockets among them", r"^\[k\]"),
+    ("conversion between formats", r"farthing_formats"),
+    ("usage in the response", r"farthing_api::forward::(usage|metered_body|pieces|turns|response_change)"),
+    ("deciding and appending", r"farthing_(core|log)|tokio_postgres|postgres_protocol|sha2|rust_decimal"),
+    ("the rest of the gateway", r"farthing_"),
+    ("HTTP", r"hyper|http::|httparse|h2::|tower|axum|hashbrown.*HeaderMap"),
+    ("JSON", r"serde"),
+    ("memory", r"mi_|mimalloc|memmove|memset|memcpy|memcmp|alloc::|raw_vec"),
+    ("the runtime", r"tokio|mio|futures|parking_lot|crossbeam"),
+    ("other", r""),
+]
 TEXT = "Write a line about the sea. mock:words=%d" % CHUNKS
 
 
@@ -58,6 +74,7 @@ def main():
     parser.add_argument("--seconds", type=int, default=4, help="length of each measurement")
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--connections", type=int, default=64)
+    parser.add_argument("--profile", action="store_true", help="also say where the gateway's time goes, by perf")
     options = parser.parse_args()
     options.stock, options.set, options.gateway, options.gateways, options.partitions = [], [], [], 1, 8
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))
@@ -103,6 +120,7 @@ def measure(options, folder, build, mock_port, proxy, proxy_port):
             calls["used"] = {part: now - used[part] for part, now in build.used().items()}
             calls["memory"] = memory_mb(build.gateways[0][0].pid)
             results.setdefault(("gateway", name), []).append(calls)
+    profiles = profile(options, folder, of_all, build.gateways[0], token) if options.profile else None
     print(f"\n{options.rounds} rounds of {options.seconds} s at {options.connections} connections; medians. CPU in "
           "microseconds per call; in brackets, multiples of nginx's\n")
     print("| shape | calls/s | of nginx | of the small answer | p50 ms | p99 ms | gateway's CPU | all CPU | errors | MB |")
@@ -117,7 +135,34 @@ def measure(options, folder, build, mock_port, proxy, proxy_port):
         print(f"| {name} | {rate:.0f} | {rate / median(plain, 'rate'):.3f} | {rate / small:.2f} | "
               f"{median(them, 'p50'):.1f} | {median(them, 'p99'):.1f} | {own:.0f} ({own / unit:.1f}) | {whole:.0f} "
               f"({whole / unit:.1f}) | {sum(r['errors'] for r in them + plain)} | {median(them, 'memory'):.0f} |")
+    if profiles:
+        print("\nWhere the gateway's time goes, in % of it:\n")
+        print("| part | " + " | ".join(name for name, _, _ in of_all) + " |")
+        print("|---|" + "---|" * len(of_all))
+        for part, _ in PARTS:
+            print(f"| {part} | " + " | ".join(f"{profiles[name][part]:.0f}" for name, _, _ in of_all) + " |")
     sys.stdout.flush()
+
+
+def profile(options, folder, of_all, gateway, token):
+    """The share of each part of the gateway's time, by shape."""
+    process, port = gateway
+    profiles = {}
+    for name, _, (path, body) in of_all:
+        data = os.path.join(folder, "perf.data")
+        perf = subprocess.Popen(["perf", "record", "-q", "-F", "499", "-p", str(process.pid), "-o", data],
+                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wrk([(path, token)], [port], options.connections, options.seconds, folder, body)
+        perf.send_signal(signal.SIGINT)
+        perf.wait()
+        report = subprocess.run(["perf", "report", "-i", data, "--stdio", "--no-children", "--sort", "symbol"],
+                                capture_output=True, text=True, check=True).stdout
+        shares = dict.fromkeys((part for part, _ in PARTS), 0.0)
+        for share, symbol in re.findall(r"^\s+([\d.]+)%\s+(\[.\] .*?)\s*$", report, re.MULTILINE):
+            part = next(part for part, pattern in PARTS if re.search(pattern, symbol))
+            shares[part] += float(share)
+        profiles[name] = shares
+    return profiles
 
 
 if __name__ == "__main__":

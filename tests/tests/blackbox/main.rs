@@ -95,6 +95,7 @@ mod timeouts;
 mod tls;
 mod tls_servers;
 mod traces;
+mod traces_by_endpoint;
 mod usage;
 mod usage_report;
 mod vocabularies;

@@ -8,8 +8,9 @@ use farthing_tests::instance::Instance;
 use farthing_tests::merchant::{Merchant, forward};
 use farthing_tests::provider::{Endpoint, Gate, Step, json};
 use farthing_tests::run;
+use farthing_tests::scrape::{Scrape, scrape};
 use farthing_tests::side_gateway::SideGateway;
-use farthing_tests::wait::eventually;
+use farthing_tests::wait::{eventually, eventually_ok};
 use futures_util::future::{Either, select};
 use serde_json::json;
 use tokio_postgres::Client;
@@ -44,6 +45,20 @@ async fn in_flight(merchant: &Merchant, gateway: &SideGateway, endpoint: &Endpoi
     connection
 }
 
+/// The gateway's metrics of the queue of this partition once there are so many commands in it, and whether the oldest has
+/// waited for as long as can be seen.
+async fn queued(gateway: &SideGateway, partition: &str, commands: f64, has_waited: bool) -> Scrape {
+    let of_partition = [("partition", partition)];
+    eventually_ok("the queue is as long", async || {
+        let shown = scrape(gateway.operator).await;
+        let [count, oldest] = ["farthing_queue_commands", "farthing_queue_oldest_seconds"]
+            .map(|name| shown.values(name, &of_partition));
+        let is_so = count == [commands] && oldest.len() == 1 && (oldest[0] > 0.0) == has_waited;
+        if is_so { Ok(shown) } else { Err(format!("{count:?} {oldest:?}")) }
+    })
+    .await
+}
+
 /// A connection of its own, so that its transaction is no other test's.
 async fn sql(merchant: &Merchant) -> Client {
     farthing_tests::log::Log::open(&merchant.instance.ready().database_url).await.sql
@@ -69,6 +84,9 @@ fn a_call_beyond_the_limit_is_refused_at_once_and_the_one_in_flight_is_finished(
             is_overload(&request.send(gateway.address).await.unwrap());
         }
         assert_eq!(endpoint.calls().len(), 1, "the refused call was sent");
+        let shown = scrape(gateway.operator).await;
+        let unavailable = |labels: &[(&str, &str)]| shown.count("farthing_unavailable_total", labels);
+        assert_eq!((unavailable(&[]), unavailable(&[("reason", "calls in flight")])), (2, 2));
         gate.open();
         first.response("GET").await.unwrap().expect(200);
         eventually("the next call is taken", async || {
@@ -125,6 +143,16 @@ fn a_command_beyond_the_queue_is_refused_at_once_and_a_settlement_is_not() {
         let (Either::Left((refused, waits)) | Either::Right((refused, waits))) =
             answered.expect("the refusal comes at once");
         is_overload(&refused);
+        let partition = merchant.partition().await.to_string();
+        let shown = queued(&gateway, &partition, 1.0, true).await;
+        for (name, labels, count) in [
+            ("farthing_commands_shed_total", &[("reason", "full")][..], 1),
+            ("farthing_commands_shed_total", &[], 1),
+            ("farthing_unavailable_total", &[("reason", "the appender's queue")], 1),
+            ("farthing_unavailable_total", &[], 1),
+        ] {
+            assert_eq!(shown.count(name, labels), count, "{name} {labels:?}");
+        }
         // The queue is full, and the call's settlement is taken.
         gate.open();
         let (answer, created) = tokio::join!(call.response("GET"), async {
@@ -136,6 +164,7 @@ fn a_command_beyond_the_queue_is_refused_at_once_and_a_settlement_is_not() {
         answer.unwrap().expect(200);
         created.expect(201);
         assert!(!gateway.logged().contains("forward.settlement_retried"), "{}", gateway.logged());
+        queued(&gateway, &partition, 0.0, false).await;
         drop(gateway);
         instance.stop().await;
         instance.clear();

@@ -23,21 +23,21 @@ const SPAN_ID: &str = "00f067aa0ba902b7";
 
 /// The caller's trace in the test of `merchant`. Each test has its own: gateways of several tests lead partitions of one
 /// instance, so a collector also gets the spans of decisions that a gateway of its test made for another test's.
-fn trace_id(merchant: &Merchant) -> String {
+pub(crate) fn trace_id(merchant: &Merchant) -> String {
     let mut hasher = DefaultHasher::new();
     merchant.id.hash(&mut hasher);
     format!("4bf92f3577b34da6{:016x}", hasher.finish())
 }
 
 /// The header of a caller who asks for a trace.
-fn traceparent(trace_id: &str) -> String {
+pub(crate) fn traceparent(trace_id: &str) -> String {
     format!("00-{trace_id}-{SPAN_ID}-01")
 }
 
-const CALLERS_KEY: &str = "sk-a-callers-own-0123456789";
+pub(crate) const CALLERS_KEY: &str = "sk-a-callers-own-0123456789";
 
 /// The stages of a call that its provider answers, each with the span that it is within.
-const STAGES: [(&str, &str); 10] = [
+pub(crate) const STAGES: [(&str, &str); 10] = [
     ("POST /v1/forward", SPAN_ID),
     ("authenticate", "POST /v1/forward"),
     ("receive request", "POST /v1/forward"),
@@ -51,7 +51,7 @@ const STAGES: [(&str, &str); 10] = [
 ];
 
 /// A gateway that sends its spans to `url` at once.
-async fn traced(url: &str, flags: &[&str]) -> SideGateway {
+pub(crate) async fn traced(url: &str, flags: &[&str]) -> SideGateway {
     let instance = Instance::shared().await;
     let openai = format!("--provider-host=openai={}", instance.openai.authority());
     let endpoint = format!("--otlp-endpoint={url}");
@@ -72,7 +72,7 @@ fn asking(merchant: &Merchant, url: &str, model: &str) -> Request {
         .json(&json!({"model": model, "messages": [{"role": "user", "content": "a private thought"}]}))
 }
 
-async fn send(request: Request, gateway: &SideGateway) -> Response {
+pub(crate) async fn send(request: Request, gateway: &SideGateway) -> Response {
     request.send(gateway.address).await.expect("the gateway answers")
 }
 
@@ -89,12 +89,12 @@ async fn openai() -> Endpoint {
 }
 
 /// Each span with the span that it is within.
-fn tree(spans: &[Span]) -> BTreeSet<(&str, &str)> {
+pub(crate) fn tree(spans: &[Span]) -> BTreeSet<(&str, &str)> {
     let name_of = |id: &str| spans.iter().find(|span| span.span_id == id).map(|span| span.name.as_str());
     spans.iter().map(|span| (span.name.as_str(), name_of(&span.parent).unwrap_or(&span.parent))).collect()
 }
 
-fn named<'a>(spans: &'a [Span], name: &str) -> &'a Span {
+pub(crate) fn named<'a>(spans: &'a [Span], name: &str) -> &'a Span {
     let mut found = spans.iter().filter(|span| span.name == name);
     let (Some(span), None) = (found.next(), found.next()) else { panic!("one {name}: {spans:?}") };
     span

@@ -45,6 +45,8 @@ fn a_delivery_that_waits_for_its_retry_is_not_overdue_and_one_that_is_due_is() {
         let waiting = once(instance, "its queue is counted", |now| queues(now) && overdue(now) <= 0.0).await;
         assert_eq!(waiting.count("farthing_webhook_attempts_total", &[("outcome", "failed")]), 1);
         assert_eq!(waiting.count("farthing_webhook_attempts_total", &[]), 1);
+        let projector = scrape(instance.projector_operator()).await;
+        assert_eq!(projector.count("farthing_webhook_deliveries_queued_total", &[]), 1);
         assert_eq!(merchant.log.sql.execute(MAKE_DUE, &[]).await.unwrap(), 1);
         let late = once(instance, "it is overdue", |now| overdue(now) >= 7_200.0).await;
         assert!(queues(&late) && overdue(&late) < 10_000.0, "{}", overdue(&late));
