@@ -10,6 +10,18 @@ use crate::record_batch::RecordBatch;
 /// Record batches of one partition, each with the index of the first event that is wanted.
 pub(crate) type Batches = Vec<(Arc<RecordBatch>, usize)>;
 
+/// An event that may be the last one of its record batch.
+pub(super) trait InBatch {
+    /// Whether it is.
+    fn ends_batch(&self) -> bool;
+}
+
+impl InBatch for Entry {
+    fn ends_batch(&self) -> bool {
+        self.ends_batch()
+    }
+}
+
 /// Consecutive events of one partition that were read at once; never empty.
 #[derive(Debug)]
 pub(super) struct Chunk<E = Entry> {
@@ -53,17 +65,28 @@ impl<E> Default for Page<E> {
     }
 }
 
-impl<E> Page<E> {
-    /// Adds the events of `chunk` after `position`, at most `max`; returns how many.
+impl<E: InBatch> Page<E> {
+    /// Adds the events of `chunk` after `position`, about `max` of them: no record batch is divided. Returns how many.
     pub(super) fn add(&mut self, chunk: &Arc<Chunk<E>>, position: i64, max: usize) -> usize {
         let start = usize::try_from(position + 1 - chunk.first).unwrap_or(0);
-        let count = chunk.entries.len().saturating_sub(start).min(max);
-        if count > 0 {
-            self.runs.push(Run { chunk: Arc::clone(chunk), start, end: start + count });
-        }
+        let mut rest = chunk.entries.get(start..).unwrap_or_default().iter();
+        let within = rest.by_ref().take(max).enumerate().last();
+        let count = match within {
+            None => return 0,
+            Some((last, entry)) if entry.ends_batch() => last + 1,
+            Some((last, _)) => {
+                let divided = rest
+                    .position(InBatch::ends_batch)
+                    .map_or(chunk.entries.len() - start - last - 1, |at| at + 1);
+                last + 1 + divided
+            }
+        };
+        self.runs.push(Run { chunk: Arc::clone(chunk), start, end: start + count });
         count
     }
+}
 
+impl<E> Page<E> {
     /// The events: those of a partition in order.
     pub fn entries(&self) -> impl Iterator<Item = &E> {
         self.runs().flatten()
