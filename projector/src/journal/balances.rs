@@ -26,10 +26,10 @@ macro_rules! select_spans {
 }
 
 /// The last two spans of a merchant up to a span, newest first.
-pub const LAST_SPANS: &str = select_spans!("AND span <= $3 ORDER BY span DESC LIMIT 2");
+const LAST_SPANS: &str = select_spans!("AND span <= $3 ORDER BY span DESC LIMIT 2");
 
 /// The spans of a merchant between two, oldest first.
-pub const SPANS_BETWEEN: &str = select_spans!("AND span BETWEEN $3 AND $4 ORDER BY span LIMIT $5");
+const SPANS_BETWEEN: &str = select_spans!("AND span BETWEEN $3 AND $4 ORDER BY span LIMIT $5");
 
 /// Spans that are read at once.
 const SPANS_AT_ONCE: i64 = 256;

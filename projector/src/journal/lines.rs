@@ -10,7 +10,7 @@ use crate::query::{Error, PartitionClient};
 use crate::row::{ReadColumn as _, Unreadable};
 
 /// The lines at the positions $2, newest first. A record batch is read once, however many of its events are wanted.
-pub const LINES: &str = "\
+const LINES: &str = "\
 SELECT b.partition, b.first_position + line.number - 1 AS position, b.recorded_at, line.text AS line,
        substring(b.hashes FROM (32 * line.number - 31)::integer FOR 32) AS hash
 FROM ledger.batches AS b

@@ -65,28 +65,21 @@ impl<E> Default for Page<E> {
     }
 }
 
-impl<E: InBatch> Page<E> {
+impl<E> Page<E> {
     /// Adds the events of `chunk` after `position`, about `max` of them: no record batch is divided. Returns how many.
-    pub(super) fn add(&mut self, chunk: &Arc<Chunk<E>>, position: i64, max: usize) -> usize {
+    pub(super) fn add(&mut self, chunk: &Arc<Chunk<E>>, position: i64, max: usize) -> usize
+    where
+        E: InBatch,
+    {
         let start = usize::try_from(position + 1 - chunk.first).unwrap_or(0);
-        let mut rest = chunk.entries.get(start..).unwrap_or_default().iter();
-        let within = rest.by_ref().take(max).enumerate().last();
-        let count = match within {
-            None => return 0,
-            Some((last, entry)) if entry.ends_batch() => last + 1,
-            Some((last, _)) => {
-                let divided = rest
-                    .position(InBatch::ends_batch)
-                    .map_or(chunk.entries.len() - start - last - 1, |at| at + 1);
-                last + 1 + divided
-            }
-        };
+        let rest = chunk.entries.get(start..).unwrap_or_default();
+        let Some(last) = rest.len().min(max).checked_sub(1) else { return 0 };
+        let end = rest[last..].iter().position(InBatch::ends_batch);
+        let count = end.map_or(rest.len(), |end| last + end + 1);
         self.runs.push(Run { chunk: Arc::clone(chunk), start, end: start + count });
         count
     }
-}
 
-impl<E> Page<E> {
     /// The events: those of a partition in order.
     pub fn entries(&self) -> impl Iterator<Item = &E> {
         self.runs().flatten()
