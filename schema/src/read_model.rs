@@ -104,7 +104,7 @@ impl ReadModel {
             Self::Plans => &["plans", "credit_bundles", "meter_slugs"],
             Self::Subscriptions => &["subscriptions", "bundle_credit"],
             Self::Entries => &["entries", "wallets"],
-            Self::Journal => &["spans", "customer_spans", "books"],
+            Self::Journal => &["blocks", "customer_blocks", "books"],
         }
     }
 

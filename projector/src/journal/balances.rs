@@ -1,4 +1,4 @@
-//! The balances of a merchant's accounts at a moment: those at the end of a span, and the events after it in a few spans.
+//! The balances of a merchant's accounts at a moment: those at the end of a block, and the events after it in a few blocks.
 
 use chrono::{DateTime, Utc};
 use farthing_core::accounts::{Account, Journal};
@@ -8,31 +8,31 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use super::lines::{Line, lines};
-use super::query::{micros, spans_of_time};
-use super::{first_of, span_of};
+use super::query::{blocks_of_time, micros};
+use super::{block_of, first_of};
 use crate::query::{self, Error, PartitionClient, text};
 use crate::row::{FromRow, ReadColumn as _, Unreadable};
 
-macro_rules! select_spans {
+macro_rules! select_blocks {
     ($rest:literal) => {
         concat!(
-            "SELECT span, events, first_us, last_us, customer_balances, plan_credit, bundle_credit, merchant_wallets, ",
+            "SELECT block, events, first_us, last_us, customer_balances, plan_credit, bundle_credit, merchant_wallets, ",
             "payments_received, refunds, manual_credits, plan_revenue, expired_credit, provider_cost, fee_revenue, ",
             "service_charge, payments_clearing, calls_clearing ",
-            "FROM {journal}.spans WHERE partition = $1 AND merchant_id = $2 ",
+            "FROM {journal}.blocks WHERE partition = $1 AND merchant_id = $2 ",
             $rest
         )
     };
 }
 
-/// The last two spans of a merchant up to a span, newest first.
-const LAST_SPANS: &str = select_spans!("AND span <= $3 ORDER BY span DESC LIMIT 2");
+/// The last two blocks of a merchant up to a block, newest first.
+const LAST_BLOCKS: &str = select_blocks!("AND block <= $3 ORDER BY block DESC LIMIT 2");
 
-/// The spans of a merchant between two, oldest first.
-const SPANS_BETWEEN: &str = select_spans!("AND span BETWEEN $3 AND $4 ORDER BY span LIMIT $5");
+/// The blocks of a merchant between two, oldest first.
+const BLOCKS_BETWEEN: &str = select_blocks!("AND block BETWEEN $3 AND $4 ORDER BY block LIMIT $5");
 
-/// Spans that are read at once.
-const SPANS_AT_ONCE: i64 = 256;
+/// Blocks that are read at once.
+const BLOCKS_AT_ONCE: i64 = 256;
 
 /// No append has more events before the one that a payment pays for.
 const EVENTS_BEFORE: usize = 8;
@@ -77,24 +77,24 @@ impl AccountBalances {
     }
 }
 
-/// A span with the balances after it.
+/// A block with the balances after it.
 #[derive(Debug, Clone)]
-struct SpanRow {
-    span: i64,
+struct BlockRow {
+    block: i64,
     events: Vec<u8>,
     first_us: i64,
     last_us: i64,
     balances: Balances,
 }
 
-impl FromRow for SpanRow {
+impl FromRow for BlockRow {
     fn from_row(row: &Row) -> Result<Self, Unreadable> {
         let mut balances = Balances::default();
         for account in Account::ALL {
             balances[account.index()] = row.decimal(account.name())?;
         }
         Ok(Self {
-            span: row.plain("span")?,
+            block: row.plain("block")?,
             events: row.plain("events")?,
             first_us: row.plain("first_us")?,
             last_us: row.plain("last_us")?,
@@ -103,9 +103,9 @@ impl FromRow for SpanRow {
     }
 }
 
-impl SpanRow {
+impl BlockRow {
     fn positions(&self) -> impl DoubleEndedIterator<Item = i64> {
-        let first = first_of(self.span);
+        let first = first_of(self.block);
         self.events.chunks_exact(2).map(move |event| first + i64::from(event[0]))
     }
 
@@ -133,8 +133,8 @@ async fn after_position(
     merchant: &String,
     position: i64,
 ) -> Result<AccountBalances, Error> {
-    let span = span_of(position);
-    let rows: Vec<SpanRow> = query::all(db, LAST_SPANS, &[text(merchant), (&span, Type::INT8)]).await?;
+    let block = block_of(position);
+    let rows: Vec<BlockRow> = query::all(db, LAST_BLOCKS, &[text(merchant), (&block, Type::INT8)]).await?;
     let mut rows = rows.into_iter();
     let Some(last) = rows.next() else { return Ok(AccountBalances::default()) };
     let before = rows.next();
@@ -156,11 +156,11 @@ async fn before_time(
     at_us: i64,
 ) -> Result<AccountBalances, Error> {
     // Until its start, all events occurred before. After its end, none did.
-    let Some((mut start, end)) = spans_of_time(db, merchant, (at_us, at_us)).await? else {
+    let Some((mut start, end)) = blocks_of_time(db, merchant, (at_us, at_us)).await? else {
         return after_position(db, merchant, i64::MAX).await;
     };
     let before = start - 1;
-    let rows: Vec<SpanRow> = query::all(db, LAST_SPANS, &[text(merchant), (&before, Type::INT8)]).await?;
+    let rows: Vec<BlockRow> = query::all(db, LAST_BLOCKS, &[text(merchant), (&before, Type::INT8)]).await?;
     let mut before = rows.into_iter().next();
     let mut found = AccountBalances::default();
     if let Some(before) = &before {
@@ -168,9 +168,9 @@ async fn before_time(
     }
     loop {
         let parameters =
-            [text(merchant), (&start as _, Type::INT8), (&end, Type::INT8), (&SPANS_AT_ONCE, Type::INT8)];
-        let rows: Vec<SpanRow> = query::all(db, SPANS_BETWEEN, &parameters).await?;
-        let Some(last) = rows.last().map(|row| row.span) else { return Ok(found) };
+            [text(merchant), (&start as _, Type::INT8), (&end, Type::INT8), (&BLOCKS_AT_ONCE, Type::INT8)];
+        let rows: Vec<BlockRow> = query::all(db, BLOCKS_BETWEEN, &parameters).await?;
+        let Some(last) = rows.last().map(|row| row.block) else { return Ok(found) };
         for row in rows {
             if row.last_us < at_us {
                 let until = before.as_ref().map_or_else(Balances::default, |before| before.balances);
@@ -186,17 +186,17 @@ async fn before_time(
     }
 }
 
-/// Posts the events of `row` that count. `before` is the merchant's span before it.
+/// Posts the events of `row` that count. `before` is the merchant's block before it.
 async fn post(
     db: PartitionClient<'_>,
-    before: Option<&SpanRow>,
-    row: &SpanRow,
+    before: Option<&BlockRow>,
+    row: &BlockRow,
     found: &mut AccountBalances,
     counts: impl Fn(&Line) -> bool,
 ) -> Result<(), Error> {
     let earlier = before.into_iter().flat_map(|before| before.positions().rev().take(EVENTS_BEFORE));
     let wanted: Vec<i64> = earlier.chain(row.positions()).collect();
-    let first = first_of(row.span);
+    let first = first_of(row.block);
     let mut journal = Journal::from_any_append();
     for line in lines(db, &wanted).await?.iter().rev() {
         let postings = journal.enter(&line.recorded.fact.event).map_err(|why| Unreadable::Value {

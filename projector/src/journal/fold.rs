@@ -1,5 +1,5 @@
-//! The fold: a row per merchant and span with the places of its events, and the balances of its accounts. A row has the sums
-//! of the batch until the end of its span; those before the batch are in the merchant's books, and are added when it is
+//! The fold: a row per merchant and block with the places of its events, and the balances of its accounts. A row has the sums
+//! of the batch until the end of its block; those before the batch are in the merchant's books, and are added when it is
 //! written.
 
 use std::collections::BTreeMap;
@@ -11,14 +11,14 @@ use farthing_schema::read_model::ReadModel;
 use rust_decimal::Decimal;
 
 use super::kinds::{Kinds, number};
-use super::{first_of, span_of};
+use super::{block_of, first_of};
 use crate::engine::Projection;
 
 /// The new events of merchants.
 #[derive(Debug)]
 pub(crate) struct JournalBatch {
     pub(super) new: Vec<MerchantId>,
-    pub(super) spans: BTreeMap<(MerchantId, i64), Span>,
+    pub(super) blocks: BTreeMap<(MerchantId, i64), Block>,
     pub(super) customers: BTreeMap<(MerchantId, CustomerId, i64), Places>,
     /// What is added to the books of each merchant. In the order of their ids, so that two writers cannot deadlock.
     pub(super) books: BTreeMap<MerchantId, Sums>,
@@ -28,14 +28,14 @@ pub(crate) struct JournalBatch {
 impl Default for JournalBatch {
     /// A batch begins with an append, so it has the payment of each purpose.
     fn default() -> Self {
-        let (new, spans, customers, books) = Default::default();
-        Self { new, spans, customers, books, journal: Journal::from_any_append() }
+        let (new, blocks, customers, books) = Default::default();
+        Self { new, blocks, customers, books, journal: Journal::from_any_append() }
     }
 }
 
-/// The events of a merchant in a span.
+/// The events of a merchant in a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Span {
+pub(super) struct Block {
     pub(super) places: Places,
     /// The times of the first and the last of them, in time.
     pub(super) first_us: i64,
@@ -44,7 +44,7 @@ pub(super) struct Span {
     pub(super) sums: Sums,
 }
 
-/// The events in a span, as the columns `events` and `kinds`.
+/// The events in a block, as the columns `events` and `kinds`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Places {
     pub(super) events: Vec<u8>,
@@ -53,7 +53,7 @@ pub(super) struct Places {
 
 impl Places {
     fn add(&mut self, position: i64, kind: u8) {
-        let place = u8::try_from(position - first_of(span_of(position))).expect("a span has 256 positions");
+        let place = u8::try_from(position - first_of(block_of(position))).expect("a block has 256 positions");
         self.events.extend([place, kind]);
         self.kinds = self.kinds.and(Kinds::only(kind));
     }
@@ -104,25 +104,25 @@ impl Projection for JournalBatch {
         let sums = self.books.entry(merchant_id).or_insert_with(|| Sums::starting(at_us));
         sums.add(at_us, &postings);
         let sums = *sums;
-        let span = self.spans.entry((merchant_id, span_of(position))).or_insert_with(|| Span {
+        let block = self.blocks.entry((merchant_id, block_of(position))).or_insert_with(|| Block {
             places: Places::default(),
             first_us: at_us,
             last_us: at_us,
             sums,
         });
         let kind = number(fact.event.kind());
-        span.places.add(position, kind);
-        span.first_us = span.first_us.min(at_us);
-        span.last_us = span.last_us.max(at_us);
-        span.sums = sums;
+        block.places.add(position, kind);
+        block.first_us = block.first_us.min(at_us);
+        block.last_us = block.last_us.max(at_us);
+        block.sums = sums;
         if let Some(customer_id) = fact.event.customer_id() {
-            let places = self.customers.entry((merchant_id, customer_id, span_of(position))).or_default();
+            let places = self.customers.entry((merchant_id, customer_id, block_of(position))).or_default();
             places.add(position, kind);
         }
     }
 
     fn is_empty(&self) -> bool {
-        self.spans.is_empty()
+        self.blocks.is_empty()
     }
 }
 
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_has_the_places_of_its_span_and_the_sums_until_its_end() {
+    fn a_row_has_the_places_of_its_block_and_the_sums_until_its_end() {
         let mint = Mint::default();
         let id = || mint.next(DateTime::UNIX_EPOCH);
         let (merchant_id, customer_id) = (MerchantId::new(id()), CustomerId::new(id()));
@@ -156,10 +156,10 @@ mod tests {
             batch.fold(&Recorded { partition: Partition::new(0), position, fact });
         }
         let kind = number("wallet.credited");
-        let rows: Vec<_> = batch.spans.iter().map(|((_, span), row)| (*span, row)).collect();
-        let shown: Vec<_> = rows.iter().map(|(span, row)| (*span, row.places.events.clone())).collect();
+        let rows: Vec<_> = batch.blocks.iter().map(|((_, block), row)| (*block, row)).collect();
+        let shown: Vec<_> = rows.iter().map(|(block, row)| (*block, row.places.events.clone())).collect();
         assert_eq!(shown, [(0, vec![254, kind, 255, kind]), (1, vec![2, kind])]);
-        let sums = |row: &Span| {
+        let sums = |row: &Block| {
             let Sums { earliest_us, latest_us, late_us, accounts } = row.sums;
             let of = |account: Account| accounts[account.index()].to_string();
             let changed = [Account::CustomerBalances, Account::MerchantWallets, Account::ManualCredits];
@@ -170,7 +170,7 @@ mod tests {
         assert_eq!((rows[0].1.first_us, rows[0].1.last_us, rows[1].1.first_us), (20, 50, 60));
         assert_eq!(batch.books[&merchant_id], rows[1].1.sums);
         let of_customer: Vec<_> =
-            batch.customers.iter().map(|((.., span), places)| (*span, &places.events[..])).collect();
+            batch.customers.iter().map(|((.., block), places)| (*block, &places.events[..])).collect();
         assert_eq!(of_customer, [(0, &[255, kind][..])]);
     }
 }

@@ -10,15 +10,15 @@ mod write;
 pub(crate) use self::fold::JournalBatch;
 pub use self::kinds::Kinds;
 
-/// The positions of a span.
-const SPAN: i64 = 256;
+/// The positions of a block.
+const BLOCK: i64 = 256;
 
-/// The span of a position.
-const fn span_of(position: i64) -> i64 {
-    (position - 1).div_euclid(SPAN)
+/// The block of a position.
+const fn block_of(position: i64) -> i64 {
+    (position - 1).div_euclid(BLOCK)
 }
 
-/// The first position of a span.
-const fn first_of(span: i64) -> i64 {
-    span * SPAN + 1
+/// The first position of a block.
+const fn first_of(block: i64) -> i64 {
+    block * BLOCK + 1
 }

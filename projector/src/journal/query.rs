@@ -1,4 +1,4 @@
-//! Lists the events of a merchant. A page reads the rows of its spans and then the lines of its events, wherever in the log
+//! Lists the events of a merchant. A page reads the rows of its blocks and then the lines of its events, wherever in the log
 //! it is and however many events of others lie between.
 
 use std::collections::VecDeque;
@@ -9,7 +9,7 @@ use tokio_postgres::types::Type;
 
 use super::kinds::Kinds;
 use super::lines::{Line, lines};
-use super::{first_of, span_of};
+use super::{block_of, first_of};
 use crate::query::{self, Error, Listed, Page, Parameter, PartitionClient, text};
 use crate::row::row;
 
@@ -17,17 +17,17 @@ pub use super::balances::{AccountBalances, Moment, balances};
 pub use super::lines::EventRow;
 
 row! {
-    /// The events of a span.
-    struct SpanRow {
-        span: i64 = plain,
+    /// The events of a block.
+    struct BlockRow {
+        block: i64 = plain,
         events: Vec<u8> = plain,
     }
 }
 
 row! {
-    /// A span.
-    struct SpanNumber {
-        span: i64 = plain,
+    /// A block.
+    struct BlockNumber {
+        block: i64 = plain,
     }
 }
 
@@ -37,26 +37,26 @@ row! {
     }
 }
 
-/// The events of a merchant in a span.
-pub const SPAN: &str =
-    "SELECT span, events FROM {journal}.spans WHERE partition = $1 AND merchant_id = $2 AND span = $3";
+/// The events of a merchant in a block.
+pub const BLOCK: &str =
+    "SELECT block, events FROM {journal}.blocks WHERE partition = $1 AND merchant_id = $2 AND block = $3";
 
-/// The spans with events of a merchant of these kinds and around this time, newest first.
-pub const SPANS: &str = "\
-SELECT span, events FROM {journal}.spans
-WHERE partition = $1 AND merchant_id = $2 AND span BETWEEN $3 AND $4 AND kinds & $5 <> 0 AND last_us >= $6 AND first_us < $7
-ORDER BY span DESC LIMIT $8";
+/// The blocks with events of a merchant of these kinds and around this time, newest first.
+pub const BLOCKS: &str = "\
+SELECT block, events FROM {journal}.blocks
+WHERE partition = $1 AND merchant_id = $2 AND block BETWEEN $3 AND $4 AND kinds & $5 <> 0 AND last_us >= $6 AND first_us < $7
+ORDER BY block DESC LIMIT $8";
 
-/// The spans with events about a customer of these kinds, newest first.
-pub const CUSTOMER_SPANS: &str = "\
-SELECT span, events FROM {journal}.customer_spans
-WHERE partition = $1 AND merchant_id = $2 AND span BETWEEN $3 AND $4 AND kinds & $5 <> 0 AND customer_id = $6
-ORDER BY span DESC LIMIT $7";
+/// The blocks with events about a customer of these kinds, newest first.
+pub const CUSTOMER_BLOCKS: &str = "\
+SELECT block, events FROM {journal}.customer_blocks
+WHERE partition = $1 AND merchant_id = $2 AND block BETWEEN $3 AND $4 AND kinds & $5 <> 0 AND customer_id = $6
+ORDER BY block DESC LIMIT $7";
 
-/// The first span until whose end an event of the merchant occurred at $3 or later.
-pub const FIRST_SPAN: &str = "\
-SELECT span FROM {journal}.spans WHERE partition = $1 AND merchant_id = $2 AND latest_us >= $3
-ORDER BY latest_us, span LIMIT 1";
+/// The first block until whose end an event of the merchant occurred at $3 or later.
+pub const FIRST_BLOCK: &str = "\
+SELECT block FROM {journal}.blocks WHERE partition = $1 AND merchant_id = $2 AND latest_us >= $3
+ORDER BY latest_us, block LIMIT 1";
 
 /// By how much any event of the merchant occurred before one that precedes it.
 pub const LATENESS: &str = "SELECT late_us FROM {journal}.books WHERE partition = $1 AND merchant_id = $2";
@@ -163,34 +163,34 @@ pub async fn list(
 async fn cursor(db: PartitionClient<'_>, merchant: &String, page: Page<'_>) -> Result<i64, Error> {
     let Some(cursor) = page.cursor else { return Ok(i64::MAX) };
     let position = cursor.parse::<i64>().ok().filter(|position| *position > 0).ok_or(Error::CursorInvalid)?;
-    let span = span_of(position);
-    let row = query::first::<SpanRow>(db, SPAN, &[text(merchant), (&span, Type::INT8)]).await?;
+    let block = block_of(position);
+    let row = query::first::<BlockRow>(db, BLOCK, &[text(merchant), (&block, Type::INT8)]).await?;
     let is_own = row.is_some_and(|row| positions(&row, Kinds::ALL).any(|own| own == position));
     is_own.then_some(position).ok_or(Error::CursorInvalid)
 }
 
-/// The positions of the events of these kinds in a span, oldest first.
-fn positions(row: &SpanRow, kinds: Kinds) -> impl DoubleEndedIterator<Item = i64> {
-    let first = first_of(row.span);
+/// The positions of the events of these kinds in a block, oldest first.
+fn positions(row: &BlockRow, kinds: Kinds) -> impl DoubleEndedIterator<Item = i64> {
+    let first = first_of(row.block);
     let events = row.events.chunks_exact(2).filter(move |event| kinds.contains(event[1]));
     events.map(move |event| first + i64::from(event[0]))
 }
 
-/// The first span of a merchant that may have an event at `from_us` or later, and the last with one before `to_us`. `None`
-/// if no span has the first.
-pub(super) async fn spans_of_time(
+/// The first block of a merchant that may have an event at `from_us` or later, and the last with one before `to_us`. `None`
+/// if no block has the first.
+pub(super) async fn blocks_of_time(
     db: PartitionClient<'_>,
     merchant: &String,
     (from_us, to_us): (i64, i64),
 ) -> Result<Option<(i64, i64)>, Error> {
     let first = async |at_us: i64| {
-        query::first::<SpanNumber>(db, FIRST_SPAN, &[text(merchant), (&at_us, Type::INT8)]).await
+        query::first::<BlockNumber>(db, FIRST_BLOCK, &[text(merchant), (&at_us, Type::INT8)]).await
     };
     let start = if from_us == i64::MIN {
         0
     } else {
         let Some(start) = first(from_us).await? else { return Ok(None) };
-        start.span
+        start.block
     };
     let end = if to_us == i64::MAX {
         None
@@ -198,7 +198,7 @@ pub(super) async fn spans_of_time(
         let late = query::first::<Lateness>(db, LATENESS, &[text(merchant)]).await?;
         first(to_us.saturating_add(late.map_or(0, |late| late.late_us))).await?
     };
-    Ok(Some((start, end.map_or(i64::MAX, |end| end.span))))
+    Ok(Some((start, end.map_or(i64::MAX, |end| end.block))))
 }
 
 /// The positions of events that may pass a filter, newest first.
@@ -208,11 +208,11 @@ struct Places<'a> {
     kinds: Kinds,
     customer: Option<String>,
     times: (i64, i64),
-    /// The spans that are not read yet.
-    spans: Option<(i64, i64)>,
+    /// The blocks that are not read yet.
+    blocks: Option<(i64, i64)>,
     below: i64,
     rows_at_once: i64,
-    /// The positions of the spans that were read.
+    /// The positions of the blocks that were read.
     read: VecDeque<i64>,
 }
 
@@ -225,14 +225,14 @@ impl<'a> Places<'a> {
         below: i64,
         rows_at_once: usize,
     ) -> Result<Self, Error> {
-        let spans = spans_of_time(db, merchant, times).await?;
+        let blocks = blocks_of_time(db, merchant, times).await?;
         Ok(Self {
             db,
             merchant,
             kinds: filter.kinds,
             customer: filter.customer_id.map(|id| id.to_string()),
             times,
-            spans: spans.map(|(first, last)| (first, last.min(span_of(below - 1)))),
+            blocks: blocks.map(|(first, last)| (first, last.min(block_of(below - 1)))),
             below,
             rows_at_once: i64::try_from(rows_at_once).unwrap_or(i64::MAX),
             read: VecDeque::new(),
@@ -242,10 +242,10 @@ impl<'a> Places<'a> {
     /// The next positions, at most `max`. Empty at the end.
     async fn next(&mut self, max: usize) -> Result<Vec<i64>, Error> {
         while self.read.is_empty() {
-            let Some(spans) = self.spans else { break };
-            let rows = self.read_spans(spans).await?;
+            let Some(blocks) = self.blocks else { break };
+            let rows = self.read_blocks(blocks).await?;
             let is_last = rows.len() < usize::try_from(self.rows_at_once).unwrap_or(usize::MAX);
-            self.spans = rows.last().filter(|_| !is_last).map(|row| (spans.0, row.span - 1));
+            self.blocks = rows.last().filter(|_| !is_last).map(|row| (blocks.0, row.block - 1));
             for row in &rows {
                 let positions = positions(row, self.kinds).rev().filter(|position| *position < self.below);
                 self.read.extend(positions);
@@ -254,19 +254,19 @@ impl<'a> Places<'a> {
         Ok(self.read.drain(..self.read.len().min(max)).collect())
     }
 
-    async fn read_spans(&self, (first, last): (i64, i64)) -> Result<Vec<SpanRow>, Error> {
+    async fn read_blocks(&self, (first, last): (i64, i64)) -> Result<Vec<BlockRow>, Error> {
         let (kinds, (from, to)) = (self.kinds.bits(), self.times);
         let mut parameters: Vec<Parameter<'_>> =
             vec![text(self.merchant), (&first, Type::INT8), (&last, Type::INT8), (&kinds, Type::INT8)];
         let sql = match &self.customer {
             Some(customer) => {
                 parameters.push(text(customer));
-                CUSTOMER_SPANS
+                CUSTOMER_BLOCKS
             }
             None => {
                 parameters.push((&from, Type::INT8));
                 parameters.push((&to, Type::INT8));
-                SPANS
+                BLOCKS
             }
         };
         parameters.push((&self.rows_at_once, Type::INT8));

@@ -1,4 +1,4 @@
-//! Writes the rows of the journal. A span is written before the merchant's books change: the balances at its end are the
+//! Writes the rows of the journal. A block is written before the merchant's books change: the balances at its end are the
 //! books and the changes of the batch until then.
 
 use farthing_core::accounts::Account;
@@ -7,7 +7,7 @@ use farthing_core::partition::Partition;
 use rust_decimal::Decimal;
 
 use super::JournalBatch;
-use super::fold::{Places, Span, Sums};
+use super::fold::{Block, Places, Sums};
 use crate::writer::{WriteRows, Writer, copy_rows, unnest_rows};
 
 copy_rows! {
@@ -35,14 +35,14 @@ copy_rows! {
 }
 
 unnest_rows! {
-    ADD_TO_SPANS, add_to_spans<'a>,
-    ["INSERT INTO {schema}.spans AS s (partition, merchant_id, span, events, kinds, first_us, last_us, latest_us, late_us, \
+    ADD_TO_BLOCKS, add_to_blocks<'a>,
+    ["INSERT INTO {schema}.blocks AS s (partition, merchant_id, block, events, kinds, first_us, last_us, latest_us, late_us, \
           customer_balances, plan_credit, bundle_credit, \
           merchant_wallets, payments_received, refunds, \
           manual_credits, plan_revenue, expired_credit, \
           provider_cost, fee_revenue, service_charge, \
           payments_clearing, calls_clearing) \
-      SELECT new.partition, new.merchant_id, new.span, new.events, new.kinds, new.first_us, new.last_us, \
+      SELECT new.partition, new.merchant_id, new.block, new.events, new.kinds, new.first_us, new.last_us, \
           GREATEST(b.latest_us, new.latest_us), \
           CASE WHEN b.latest_us > new.earliest_us \
               THEN GREATEST(b.late_us, new.late_us, b.latest_us - new.earliest_us) \
@@ -56,7 +56,7 @@ unnest_rows! {
           b.payments_clearing + new.payments_clearing, b.calls_clearing + new.calls_clearing \
       FROM " (rows as new) " \
       JOIN {schema}.books AS b ON b.partition = new.partition AND b.merchant_id = new.merchant_id COLLATE \"C\" \
-      ON CONFLICT (partition, merchant_id, span) DO UPDATE SET events = s.events || excluded.events, \
+      ON CONFLICT (partition, merchant_id, block) DO UPDATE SET events = s.events || excluded.events, \
           kinds = s.kinds | excluded.kinds, first_us = LEAST(s.first_us, excluded.first_us), \
           last_us = GREATEST(s.last_us, excluded.last_us), latest_us = excluded.latest_us, late_us = excluded.late_us, \
           customer_balances = excluded.customer_balances, plan_credit = excluded.plan_credit, \
@@ -66,9 +66,9 @@ unnest_rows! {
           expired_credit = excluded.expired_credit, provider_cost = excluded.provider_cost, \
           fee_revenue = excluded.fee_revenue, service_charge = excluded.service_charge, \
           payments_clearing = excluded.payments_clearing, calls_clearing = excluded.calls_clearing"],
-    for ((id, number), row) in (&'a (MerchantId, i64), &'a Span) => {
+    for ((id, number), row) in (&'a (MerchantId, i64), &'a Block) => {
         merchant_id: text = id.to_string(),
-        span: int8 = *number,
+        block: int8 = *number,
         events: bytea = row.places.events.as_slice(),
         kinds: int8 = row.places.kinds.bits(),
         first_us: int8 = row.first_us,
@@ -95,13 +95,13 @@ unnest_rows! {
 
 unnest_rows! {
     ADD_TO_CUSTOMERS, add_to_customers<'a>,
-    ["INSERT INTO {schema}.customer_spans AS s (" (columns) ") SELECT " (columns) " FROM " (rows as new)
-     " ON CONFLICT (partition, merchant_id, customer_id, span) \
+    ["INSERT INTO {schema}.customer_blocks AS s (" (columns) ") SELECT " (columns) " FROM " (rows as new)
+     " ON CONFLICT (partition, merchant_id, customer_id, block) \
       DO UPDATE SET events = s.events || excluded.events, kinds = s.kinds | excluded.kinds"],
     for ((id, customer, number), places) in (&'a (MerchantId, CustomerId, i64), &'a Places) => {
         merchant_id: text = id.to_string(),
         customer_id: text = customer.to_string(),
-        span: int8 = *number,
+        block: int8 = *number,
         events: bytea = places.events.as_slice(),
         kinds: int8 = places.kinds.bits(),
     }
@@ -150,7 +150,7 @@ impl WriteRows for JournalBatch {
         db: &mut Writer<'_>,
     ) -> Result<(), tokio_postgres::Error> {
         insert_books(db, batches, |batch| batch.new.iter()).await?;
-        add_to_spans(db, batches, |batch| batch.spans.iter()).await?;
+        add_to_blocks(db, batches, |batch| batch.blocks.iter()).await?;
         add_to_customers(db, batches, |batch| batch.customers.iter()).await?;
         update_books(db, batches, |batch| batch.books.iter()).await
     }
