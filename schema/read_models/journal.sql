@@ -10,7 +10,7 @@
 CREATE TABLE {schema}.blocks (
     partition          smallint NOT NULL,
     merchant_id        text COLLATE "C" NOT NULL,
-    block               bigint NOT NULL,
+    block              bigint NOT NULL,
     events             bytea  NOT NULL,
     kinds              bigint NOT NULL,
     first_us           bigint NOT NULL,
@@ -43,7 +43,7 @@ CREATE TABLE {schema}.customer_blocks (
     partition   smallint NOT NULL,
     merchant_id text COLLATE "C" NOT NULL,
     customer_id text COLLATE "C" NOT NULL,
-    block        bigint NOT NULL,
+    block       bigint NOT NULL,
     events      bytea  NOT NULL,
     kinds       bigint NOT NULL,
     PRIMARY KEY (partition, merchant_id, customer_id, block)
