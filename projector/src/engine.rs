@@ -232,8 +232,9 @@ async fn follow<P: Projection>(
     }
 }
 
-/// Folds `runs`, which follow the positions `seen`, up to the last event or to one that cannot be read, and moves the
-/// positions. A run is consecutive events of a partition. Returns the batches of the partitions with changes, and the error
+/// Folds `runs`, which follow the positions `seen`, up to the last event or to a record batch with one that cannot be read,
+/// and moves the positions. A run is consecutive record batches of a partition, none of them divided: what an append
+/// records together is folded together. Returns the batches of the partitions with changes, and the error
 /// that stopped it.
 pub(crate) fn fold<'e, P: Projection>(
     runs: impl Iterator<Item = &'e [Entry]>,
@@ -244,15 +245,16 @@ pub(crate) fn fold<'e, P: Projection>(
         let Some(partition) = run.first().map(Entry::partition) else { continue };
         let batch = batches.entry(partition).or_default();
         let mut reached = None;
-        for entry in run {
-            match entry.recorded() {
-                Ok(recorded) => batch.fold(recorded),
-                Err(reason) => {
-                    stopped = Some(Error::unreadable(entry, reason));
-                    break;
-                }
+        for append in run.split_inclusive(Entry::ends_batch) {
+            let unreadable = append.iter().find_map(|entry| Some((entry, entry.recorded().err()?)));
+            if let Some((entry, reason)) = unreadable {
+                stopped = Some(Error::unreadable(entry, reason));
+                break;
             }
-            reached = Some(entry.position());
+            for recorded in append.iter().filter_map(|entry| entry.recorded().ok()) {
+                batch.fold(recorded);
+            }
+            reached = append.last().map(Entry::position);
         }
         if let Some(position) = reached {
             seen.set(partition, position);

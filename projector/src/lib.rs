@@ -12,6 +12,7 @@ pub mod customers;
 mod engine;
 pub mod entries;
 mod idle_spans;
+pub mod journal;
 pub mod meters;
 mod metrics;
 mod models;

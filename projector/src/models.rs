@@ -26,6 +26,7 @@ macro_rules! with_projection {
                 $crate::models::with!($projection = subscriptions::SubscriptionBatch, $body)
             }
             ReadModel::Entries => $crate::models::with!($projection = entries::EntryBatch, $body),
+            ReadModel::Journal => $crate::models::with!($projection = journal::JournalBatch, $body),
         }
     }};
 }

@@ -161,11 +161,11 @@ pub(crate) async fn catch_up<P: Projection>(
         loop {
             let mut seen = new.positions.clone();
             let after = seen.get(partition);
-            let missing = usize::try_from(target - after).unwrap_or(0).min(MAX_EVENTS);
+            let missing = usize::try_from(target - after).unwrap_or(0);
             if missing == 0 {
                 break;
             }
-            let entries = reader.read(partition, after, missing).await?;
+            let entries = reader.read(partition, after, missing.min(MAX_EVENTS)).await?;
             if entries.is_empty() {
                 return Err(Error::LogEnds { partition, position: after, target });
             }

@@ -198,7 +198,7 @@ macro_rules! unnest_rows {
     (@piece (rows as $name:ident) { $($column:ident: $sql_type:ident = $value:expr),+ $(,)? }) => {
         concat!(
             "unnest($1::int2[], ",
-            $crate::writer::array_parameters!([] [2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17] $($sql_type)+),
+            $crate::writer::array_parameters!([] [2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24] $($sql_type)+),
             ") AS ",
             stringify!($name),
             "(partition, ",

@@ -43,11 +43,13 @@ pub enum ReadModel {
     Subscriptions,
     /// The entries of wallets.
     Entries,
+    /// The events of merchants, and their accounts.
+    Journal,
 }
 
 impl ReadModel {
     /// All read models.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Customers,
         Self::Connections,
         Self::Meters,
@@ -60,6 +62,7 @@ impl ReadModel {
         Self::Plans,
         Self::Subscriptions,
         Self::Entries,
+        Self::Journal,
     ];
 
     /// The name, which is also the Postgres schema of the first generation.
@@ -77,6 +80,7 @@ impl ReadModel {
             Self::Plans => "plans",
             Self::Subscriptions => "subscriptions",
             Self::Entries => "entries",
+            Self::Journal => "journal",
         }
     }
 
@@ -100,6 +104,7 @@ impl ReadModel {
             Self::Plans => &["plans", "credit_bundles", "meter_slugs"],
             Self::Subscriptions => &["subscriptions", "bundle_credit"],
             Self::Entries => &["entries", "wallets"],
+            Self::Journal => &["blocks", "customer_blocks", "books"],
         }
     }
 
@@ -117,6 +122,7 @@ impl ReadModel {
             Self::Plans => include_str!("../read_models/plans.sql"),
             Self::Subscriptions => include_str!("../read_models/subscriptions.sql"),
             Self::Entries => include_str!("../read_models/entries.sql"),
+            Self::Journal => include_str!("../read_models/journal.sql"),
         }
     }
 
@@ -149,7 +155,8 @@ impl ReadModel {
             | Self::PaymentMethods
             | Self::Plans
             | Self::Subscriptions
-            | Self::Entries => "",
+            | Self::Entries
+            | Self::Journal => "",
         }
     }
 

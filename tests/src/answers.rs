@@ -147,8 +147,8 @@ fn shape(name: &str, value: &Value) -> Value {
             shapes.dedup();
             return Value::Array(shapes);
         }
-        // Its members are the caller's.
-        Value::Object(_) if name == "metadata" => "object".to_owned(),
+        // Its members are the caller's, or those of an event's kind.
+        Value::Object(_) if ["metadata", "body"].contains(&name) => "object".to_owned(),
         Value::Object(members) => {
             let shapes = members.iter().map(|(name, value)| (name.clone(), shape(name, value)));
             return Value::Object(shapes.collect::<Map<_, _>>());

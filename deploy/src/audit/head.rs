@@ -39,7 +39,7 @@ struct Published {
 
 /// Runs the subcommand.
 pub(super) async fn run(args: &Args) -> Result<()> {
-    let key = args.key_file.as_deref().map(OperatorKey::read).transpose()?;
+    let key = args.key_file.as_deref().map(|file| OperatorKey::read("--key-file", file)).transpose()?;
     let before = text_of(&args.append)?;
     if !before.is_empty() {
         PublishedHeads::read(&before, &TrustedKey::Any).with_context(|| {

@@ -4,7 +4,7 @@
 mod explain;
 mod flags;
 mod head;
-mod operator_key;
+pub(crate) mod operator_key;
 mod progress_line;
 mod statement;
 mod trial_balance;

@@ -1,4 +1,4 @@
-//! The operator's Ed25519 key, in PEM as `openssl genpkey -algorithm ed25519` writes it: it signs published heads.
+//! The operator's Ed25519 key, in PEM as `openssl genpkey -algorithm ed25519` writes it: it signs published heads and proofs.
 
 use std::path::Path;
 
@@ -14,14 +14,14 @@ const PUBLIC_KEY_BYTES: usize = 32;
 const SIGNATURE_BYTES: usize = 64;
 
 /// A private key.
-pub(super) struct OperatorKey(Ed25519KeyPair);
+pub(crate) struct OperatorKey(Ed25519KeyPair);
 
 impl OperatorKey {
-    /// Reads a PEM file (PKCS#8, unencrypted).
-    pub(super) fn read(file: &Path) -> Result<Self> {
-        let key = farthing_tls::private_key(file).context("--key-file")?;
+    /// Reads the PEM file (PKCS#8, unencrypted) that `flag` names.
+    pub(crate) fn read(flag: &'static str, file: &Path) -> Result<Self> {
+        let key = farthing_tls::private_key(file).context(flag)?;
         let pair = Ed25519KeyPair::from_pkcs8_maybe_unchecked(key.secret_der());
-        let shown = || format!("--key-file: {} holds no Ed25519 key in PKCS#8", farthing_tls::shown(file));
+        let shown = || format!("{flag}: {} holds no Ed25519 key in PKCS#8", farthing_tls::shown(file));
         pair.map(Self).ok().with_context(shown)
     }
 }

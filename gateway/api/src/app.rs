@@ -20,6 +20,7 @@ use crate::known_keys::KnownKeys;
 use crate::metrics::ApiMetrics;
 use crate::pages::PagesUrl;
 use crate::peers::HttpPeers;
+use crate::proof_key::ProofKey;
 use crate::providers::Providers;
 use crate::read_turns::ReadTurns;
 use crate::timeouts::Timeouts;
@@ -46,6 +47,8 @@ pub(crate) struct App {
     pub(crate) clock: Arc<Clock>,
     /// The id of this process.
     pub(crate) gateway_id: GatewayId,
+    /// Signs proofs of the log, if the operator has a key for that.
+    pub(crate) proof_key: Option<ProofKey>,
     /// The known providers, their prices and the managed provider keys.
     pub(crate) providers: Providers,
     /// The other gateways.

@@ -18,6 +18,7 @@ mod model_endpoints;
 mod openapi;
 mod pages;
 mod peers;
+mod proof_key;
 mod providers;
 mod read_turns;
 mod rest;
@@ -32,6 +33,7 @@ mod values;
 pub use self::forward::{DecoderMemory, ResponseHeaders};
 pub use self::pages::{Pages, PagesUrl};
 pub use self::peers::HttpPeers;
+pub use self::proof_key::ProofKey;
 pub use self::providers::{
     BUILT_IN, InvalidCredentials, InvalidHost, InvalidKey, ProviderFacts, ProviderHost, ProviderKey,
     catalogue,

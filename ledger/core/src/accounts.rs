@@ -50,6 +50,24 @@ pub enum Account {
 }
 
 impl Account {
+    /// All accounts, in their order.
+    pub const ALL: [Self; 14] = [
+        Self::CustomerBalances,
+        Self::PlanCredit,
+        Self::BundleCredit,
+        Self::MerchantWallets,
+        Self::PaymentsReceived,
+        Self::Refunds,
+        Self::ManualCredits,
+        Self::PlanRevenue,
+        Self::ExpiredCredit,
+        Self::ProviderCost,
+        Self::FeeRevenue,
+        Self::ServiceCharge,
+        Self::PaymentsClearing,
+        Self::CallsClearing,
+    ];
+
     /// Its name.
     pub const fn name(self) -> &'static str {
         match self {
@@ -68,6 +86,11 @@ impl Account {
             Self::PaymentsClearing => "payments_clearing",
             Self::CallsClearing => "calls_clearing",
         }
+    }
+
+    /// Its place in [`Self::ALL`].
+    pub const fn index(self) -> usize {
+        self as usize
     }
 
     /// Whether its balance is zero after each append.
@@ -97,13 +120,29 @@ pub type JournalEntry = Vec<Posting>;
 /// Makes journal entries of the events of a partition, in their order.
 #[derive(Debug, Default)]
 pub struct Journal {
+    openings: Openings,
     /// What is charged of each open call.
     open: HashMap<RequestId, ChargedParts>,
     /// The payment that has just succeeded. Its purpose follows in the same append.
     paid: Option<(PaymentId, Amount)>,
 }
 
+/// What a journal knows of a call's opening when the call ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Openings {
+    /// It has entered all of them.
+    #[default]
+    Entered,
+    /// It may not have entered it.
+    Unknown,
+}
+
 impl Journal {
+    /// A journal that begins at any append. What is charged of a call follows from the call's end alone.
+    pub fn from_any_append() -> Self {
+        Self { openings: Openings::Unknown, ..Self::default() }
+    }
+
     /// The journal entry of the next event.
     pub fn enter(&mut self, event: &Event) -> Result<JournalEntry, Error> {
         let postings = match event {
@@ -146,11 +185,17 @@ impl Journal {
     fn request(&mut self, event: &RequestEvent) -> Result<JournalEntry, Error> {
         match event {
             RequestEvent::Opened(event) => {
-                self.open.insert(event.request_id, ChargedParts::of(event));
+                match self.openings {
+                    Openings::Entered => drop(self.open.insert(event.request_id, ChargedParts::of(event))),
+                    Openings::Unknown => {}
+                }
                 Ok(Vec::new())
             }
             RequestEvent::Metered(event) => {
-                let parts = self.open.remove(&event.request_id).unwrap_or_default();
+                let parts = match self.openings {
+                    Openings::Entered => self.open.remove(&event.request_id).unwrap_or_default(),
+                    Openings::Unknown => ChargedParts::of_end(event)?,
+                };
                 metered(event, parts)
             }
             RequestEvent::Failed(event) => {

@@ -32,6 +32,9 @@ SELECT first_position FROM ledger.batches WHERE partition = $1 AND first_positio
 /// The position of the newest event of partition $1.
 pub const READ_HEAD: &str = "SELECT position FROM ledger.heads WHERE partition = $1";
 
+/// The same, with its hash.
+pub const READ_HEAD_WITH_HASH: &str = "SELECT position, hash FROM ledger.heads WHERE partition = $1";
+
 /// The position of the newest event of each partition.
 const READ_HEADS: &str = "SELECT partition, position FROM ledger.heads ORDER BY partition";
 
@@ -162,6 +165,11 @@ impl Entry {
         self.batch.line(self.index)
     }
 
+    /// Whether it is the last event of its record batch.
+    pub fn ends_batch(&self) -> bool {
+        self.index + 1 == self.batch.len()
+    }
+
     /// Its record batch, and its index there.
     pub(crate) const fn batch(&self) -> (&Arc<RecordBatch>, usize) {
         (&self.batch, self.index)
@@ -287,6 +295,15 @@ async fn batch_at(
 pub async fn head(client: &Client, partition: Partition) -> Result<i64, tokio_postgres::Error> {
     let rows = client.query_typed(READ_HEAD, &[(&partition.number(), Type::INT2)]).await?;
     rows.first().map_or(Ok(0), |row| row.try_get("position"))
+}
+
+/// The position and the hash of the newest event of a partition.
+pub async fn head_with_hash(
+    client: &Client,
+    partition: Partition,
+) -> Result<(i64, Vec<u8>), tokio_postgres::Error> {
+    let row = client.query_one(READ_HEAD_WITH_HASH, &[&partition.number()]).await?;
+    Ok((row.try_get("position")?, row.try_get("hash")?))
 }
 
 /// The position of the newest event of every partition.

@@ -136,7 +136,7 @@ fn a_projector_that_stands_by_has_one_connection() {
             WHERE d.datname = current_database() AND locktype = 'advisory' AND granted";
         eventually_ok("it has all locks: its own, of the read models and of the outbox", async || {
             let held: i64 = log.sql.query_one(locks, &[]).await.unwrap().get(0);
-            if held == 14 { Ok(()) } else { Err(format!("{held} locks")) }
+            if held == 15 { Ok(()) } else { Err(format!("{held} locks")) }
         })
         .await;
         // The other one has a login of its own, by which its sessions are known.

@@ -159,7 +159,7 @@ async fn caught_up(instance: &Instance, events: u64) -> Scrape {
         let lags = projector.values("farthing_projection_lag_events", &[]);
         let positions = projector.values("farthing_projection_position", &[]);
         let is_all = positions.iter().all(|position| format!("{position}") == events.to_string());
-        let is_done = lags.len() == 13 && lags.iter().all(|lag| *lag <= 0.0) && is_all;
+        let is_done = lags.len() == 14 && lags.iter().all(|lag| *lag <= 0.0) && is_all;
         if is_done { Ok(projector) } else { Err(format!("{lags:?} {positions:?} {events}")) }
     })
     .await

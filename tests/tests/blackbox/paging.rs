@@ -122,7 +122,7 @@ fn id(item: &Value) -> String {
 
 /// When an item was created.
 fn made_at(item: &Value) -> &str {
-    let found = ["created_at", "started_at"].iter().find_map(|name| item[*name].as_str());
+    let found = ["created_at", "started_at", "recorded_at"].iter().find_map(|name| item[*name].as_str());
     found.unwrap_or_else(|| panic!("{item} has no creation time"))
 }
 

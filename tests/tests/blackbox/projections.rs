@@ -8,7 +8,7 @@ use farthing_tests::provider::json;
 use farthing_tests::run;
 use serde_json::json;
 
-const READ_MODELS: [&str; 10] = [
+const READ_MODELS: [&str; 11] = [
     "customers",
     "connections",
     "meters",
@@ -19,6 +19,7 @@ const READ_MODELS: [&str; 10] = [
     "plans",
     "subscriptions",
     "entries",
+    "journal",
 ];
 
 #[test]

@@ -154,6 +154,11 @@ impl Reads {
         self.reached(Projection::Outbox, merchant_id, Purpose::Read).await
     }
 
+    /// A connection for reading the log itself, which never lags.
+    pub(super) async fn of_log(&self, merchant_id: MerchantId) -> Result<MerchantConnection, ApiError> {
+        MerchantConnection::open(&self.app, merchant_id, Purpose::Read).await
+    }
+
     async fn reached(
         &self,
         projection: Projection,

@@ -21,6 +21,7 @@ use ipnet::IpNet;
 use super::connections::ConnectionSettings;
 use crate::forward::{DecoderMemory, ResponseHeaders};
 use crate::pages::Pages;
+use crate::proof_key::ProofKey;
 use crate::providers::catalogue::Catalogue;
 use crate::providers::{ProviderHost, ProviderKey};
 use crate::serve::ServerLimits;
@@ -37,6 +38,8 @@ pub struct Config {
     pub listen: SocketAddr,
     /// The key that hashes keys and derives secrets; overrides the one in the database.
     pub server_key: Option<ServerKey>,
+    /// Signs proofs of the log; `None` leaves them unsigned.
+    pub proof_key: Option<ProofKey>,
     /// Non-public addresses that may be called.
     pub allow_addresses: Vec<IpNet>,
     /// The name servers; none for those of the machine.

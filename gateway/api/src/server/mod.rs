@@ -164,6 +164,7 @@ pub async fn run(
         mint,
         clock,
         gateway_id,
+        proof_key: config.proof_key,
         providers,
         peers,
         settings,

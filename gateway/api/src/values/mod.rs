@@ -4,8 +4,10 @@
 use std::collections::BTreeMap;
 
 use farthing_core::command::MeterRef;
+use farthing_core::event::codec;
 use farthing_core::ids::CustomerId;
 use farthing_core::metadata;
+use farthing_projector::journal::Kinds;
 use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::json;
@@ -66,8 +68,8 @@ mod numbers;
 mod times;
 
 pub(crate) use self::numbers::{
-    AmountInput, BundlePriceInput, Count, CreditInput, FundingAmount, MetadataValueInput, Number, PageLimit,
-    PositionInput, PositiveAmountInput, PriceInput, RateInput, UsageCount, UsageSeconds,
+    AmountInput, BundlePriceInput, Count, CreditInput, FundingAmount, LogPosition, MetadataValueInput,
+    Number, PageLimit, PositionInput, PositiveAmountInput, PriceInput, RateInput, UsageCount, UsageSeconds,
 };
 pub(crate) use self::times::{Instant, LocalInstant};
 
@@ -199,6 +201,22 @@ value! {
 value! {
     /// A text to search for.
     Filter(String) = text(|text| rules::text(text, MAX_FILTER)), text_schema().max_length(None)
+}
+
+value! {
+    /// Kinds of events, with commas between them.
+    EventKinds(Kinds) = text(event_kinds), string().pattern(Some(event_kinds_pattern()))
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "rules take what they may keep")]
+fn event_kinds(names: String) -> Result<Kinds, String> {
+    let kinds = Kinds::named(names.split(','));
+    kinds.ok_or_else(|| "must be kinds of events, with commas between them".to_owned())
+}
+
+fn event_kinds_pattern() -> String {
+    let kinds = codec::kinds().map(|kind| kind.replace('.', "\\.")).collect::<Vec<_>>().join("|");
+    format!("^({kinds})(,({kinds}))*$")
 }
 
 value! {

@@ -26,6 +26,9 @@ const MAX_RATE: u64 = 1_000_000_000_000;
 /// The longest decimal string, in characters.
 const MAX_DECIMAL_STRING: usize = 64;
 
+/// The highest position that can be asked for: beyond any log, and exact in every JSON reader.
+const MAX_POSITION: i64 = 9_007_199_254_740_991;
+
 /// Fractional digits of seconds that are kept.
 const MAX_SECONDS_SCALE: u32 = 9;
 
@@ -57,6 +60,12 @@ value! {
     /// The number of items on a page.
     PageLimit(u16) = text(page_limit),
     integer().format(Some(SchemaFormat::KnownFormat(KnownFormat::Int32))).minimum(Some(1)).maximum(Some(100)).default(Some(json!(10)))
+}
+
+value! {
+    /// A position in the log, from 1 on.
+    LogPosition(i64) = text(log_position),
+    integer().format(Some(SchemaFormat::KnownFormat(KnownFormat::Int64))).minimum(Some(1)).maximum(Some(MAX_POSITION))
 }
 
 value! {
@@ -193,6 +202,12 @@ fn decimal_string(pattern: &str) -> ObjectBuilder {
 fn page_limit(text: String) -> Result<u16, String> {
     let limit = text.parse().ok().filter(|limit| (1..=100).contains(limit));
     limit.ok_or_else(|| "must be an integer between 1 and 100".to_owned())
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "rules take what they may keep")]
+fn log_position(text: String) -> Result<i64, String> {
+    let position = text.parse().ok().filter(|position| (1..=MAX_POSITION).contains(position));
+    position.ok_or_else(|| "must be a positive integer".to_owned())
 }
 
 /// Reads an amount: a decimal string, or a number that is an integer.

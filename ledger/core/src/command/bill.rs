@@ -5,7 +5,7 @@ use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
 
 use super::refusal::{Refusal, RequestRefusal};
-use crate::event::{Charge, Hold, ProviderKeyType, RequestOpened, ServiceCharge};
+use crate::event::{Charge, Hold, ProviderKeyType, RequestMetered, RequestOpened, ServiceCharge};
 use crate::meter::{Payer, RateType, Terms};
 use crate::model_price::{ListPrice, ModelPrice};
 use crate::money::{Amount, Error};
@@ -101,6 +101,23 @@ impl ChargedParts {
             fee: fee.is_some(),
             service_charge: service_charge.is_some(),
         }
+    }
+
+    /// The parts of an ended call that make up its total: those that were charged, as far as they are not zero.
+    ///
+    /// With a fee that somebody is charged comes its service charge, and a call without a customer is charged no fee.
+    pub fn of_end(metered: &RequestMetered) -> Result<Self, Error> {
+        let (model_cost, total) = (metered.model_cost.total, metered.total_request_cost);
+        let fees = metered.fee.amount.plus(metered.service_charge.amount)?;
+        let is_for_customer = metered.parties.customer_id.is_some();
+        let (model_cost, fee) = if total == model_cost.plus(fees)? {
+            (true, true)
+        } else if total == fees && (is_for_customer || total != model_cost) {
+            (false, true)
+        } else {
+            (total == model_cost, false)
+        };
+        Ok(Self { model_cost, fee, service_charge: fee })
     }
 }
 

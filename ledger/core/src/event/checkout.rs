@@ -15,6 +15,13 @@ area! {
 }
 
 impl CheckoutEvent {
+    pub(super) fn customer_id(&self) -> Option<CustomerId> {
+        match self {
+            Self::SessionCreated(event) => event.customer_id,
+            Self::SessionCompleted(event) => Some(event.customer_id),
+        }
+    }
+
     /// The fact's key: see [`super::Event::key`].
     pub(super) fn key(&self) -> String {
         match self {

@@ -18,6 +18,14 @@ area! {
 }
 
 impl CustomerEvent {
+    pub(super) fn customer_id(&self) -> CustomerId {
+        match self {
+            Self::Created(event) => event.customer_id,
+            Self::Updated(event) => event.customer_id,
+            Self::Deleted(event) => event.customer_id,
+        }
+    }
+
     /// The fact's key: see [`super::Event::key`].
     pub(super) fn key(&self) -> String {
         match self {

@@ -86,6 +86,13 @@ macro_rules! area {
             /// The names of the area's kinds in the log.
             pub(super) const KINDS: &[&str] = &[$($name),+];
 
+            /// The name of its kind in the log.
+            pub(super) const fn kind(&self) -> &'static str {
+                match self {
+                    $(Self::$variant(_) => $name,)+
+                }
+            }
+
             /// Writes an event in the present version of its kind.
             pub(super) fn encode(&self) -> $crate::event::codec::Encoded {
                 match self {

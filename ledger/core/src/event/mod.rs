@@ -58,7 +58,7 @@ pub use self::wallet::{
 pub use self::webhook::{
     Topic, WebhookCreated, WebhookDeleted, WebhookEvent, WebhookNotice, WebhookSettings, WebhookUpdated,
 };
-use crate::ids::{MerchantId, WalletId};
+use crate::ids::{CustomerId, MerchantId, RequestId, WalletId};
 use crate::money;
 use crate::partition::Partition;
 
@@ -96,6 +96,59 @@ impl Event {
             Self::Payment(event) => event.key(),
             Self::Checkout(event) => event.key(),
             Self::Webhook(event) => event.key(),
+        }
+    }
+
+    /// The name of its kind in the log.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Merchant(event) => event.kind(),
+            Self::SecretKey(event) => event.kind(),
+            Self::Customer(event) => event.kind(),
+            Self::Meter(event) => event.kind(),
+            Self::SpendKey(event) => event.kind(),
+            Self::Wallet(event) => event.kind(),
+            Self::Request(event) => event.kind(),
+            Self::Plan(event) => event.kind(),
+            Self::Subscription(event) => event.kind(),
+            Self::Payment(event) => event.kind(),
+            Self::Checkout(event) => event.kind(),
+            Self::Webhook(event) => event.kind(),
+        }
+    }
+
+    /// The customer whom the event is about, if there is one.
+    pub fn customer_id(&self) -> Option<CustomerId> {
+        match self {
+            Self::Customer(event) => Some(event.customer_id()),
+            Self::SpendKey(event) => event.customer_id(),
+            Self::Wallet(event) => event.customer_id(),
+            Self::Request(event) => event.customer_id(),
+            Self::Subscription(event) => Some(event.customer_id()),
+            Self::Payment(event) => event.customer_id(),
+            Self::Checkout(event) => event.customer_id(),
+            Self::Merchant(_) | Self::SecretKey(_) | Self::Meter(_) | Self::Plan(_) | Self::Webhook(_) => {
+                None
+            }
+        }
+    }
+
+    /// The call that the event is about, if there is one.
+    pub fn request_id(&self) -> Option<RequestId> {
+        match self {
+            Self::Request(event) => Some(event.request_id()),
+            Self::Wallet(WalletEvent::Debited(event)) => Some(event.request_id),
+            Self::Wallet(WalletEvent::Credited(_) | WalletEvent::AutopayChanged(_))
+            | Self::Merchant(_)
+            | Self::SecretKey(_)
+            | Self::Customer(_)
+            | Self::Meter(_)
+            | Self::SpendKey(_)
+            | Self::Plan(_)
+            | Self::Subscription(_)
+            | Self::Payment(_)
+            | Self::Checkout(_)
+            | Self::Webhook(_) => None,
         }
     }
 

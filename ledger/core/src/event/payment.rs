@@ -25,6 +25,16 @@ area! {
 }
 
 impl PaymentEvent {
+    pub(super) fn customer_id(&self) -> Option<CustomerId> {
+        match self {
+            Self::MethodAdded(event) => event.customer_id,
+            Self::Requested(event) => event.customer_id,
+            Self::Succeeded(event) => event.customer_id,
+            Self::Declined(event) => event.customer_id,
+            Self::Voided(event) => event.customer_id,
+        }
+    }
+
     /// The fact's key: see [`super::Event::key`].
     pub(super) fn key(&self) -> String {
         match self {

@@ -30,6 +30,22 @@ area! {
 }
 
 impl RequestEvent {
+    pub(super) fn customer_id(&self) -> Option<CustomerId> {
+        match self {
+            Self::Opened(event) => event.parties.customer_id,
+            Self::Metered(event) => event.parties.customer_id,
+            Self::Failed(event) => event.parties.customer_id,
+        }
+    }
+
+    pub(super) fn request_id(&self) -> RequestId {
+        match self {
+            Self::Opened(event) => event.request_id,
+            Self::Metered(event) => event.request_id,
+            Self::Failed(event) => event.request_id,
+        }
+    }
+
     /// The fact's key: see [`super::Event::key`].
     pub(super) fn key(&self) -> String {
         match self {

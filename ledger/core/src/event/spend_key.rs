@@ -20,6 +20,14 @@ area! {
 }
 
 impl SpendKeyEvent {
+    pub(super) fn customer_id(&self) -> Option<CustomerId> {
+        match self {
+            Self::Created(event) => event.customer_id,
+            Self::Rotated(event) => event.customer_id,
+            Self::Updated(_) | Self::Deleted(_) => None,
+        }
+    }
+
     /// The fact's key: see [`super::Event::key`].
     pub(super) fn key(&self) -> String {
         match self {

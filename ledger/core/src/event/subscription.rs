@@ -26,6 +26,19 @@ area! {
 }
 
 impl SubscriptionEvent {
+    pub(super) fn customer_id(&self) -> CustomerId {
+        match self {
+            Self::Started(event) => event.subscriber.customer_id,
+            Self::Renewed(event) => event.subscriber.customer_id,
+            Self::Upgraded(event) => event.subscriber.customer_id,
+            Self::Updated(event) => event.subscriber.customer_id,
+            Self::CycleEnded(event) => event.subscriber.customer_id,
+            Self::RenewalFailed(event) => event.subscriber.customer_id,
+            Self::Cancelled(event) => event.subscriber.customer_id,
+            Self::BundlePurchased(event) => event.customer_id,
+        }
+    }
+
     /// The fact's key: see [`super::Event::key`].
     pub(super) fn key(&self) -> String {
         match self {

@@ -18,6 +18,14 @@ area! {
 }
 
 impl WalletEvent {
+    pub(super) fn customer_id(&self) -> Option<CustomerId> {
+        match self {
+            Self::Credited(event) => event.customer_id,
+            Self::Debited(event) => event.customer_id,
+            Self::AutopayChanged(event) => event.customer_id,
+        }
+    }
+
     /// The fact's key: see [`super::Event::key`].
     pub(super) fn key(&self) -> String {
         match self {

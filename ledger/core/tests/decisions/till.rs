@@ -26,6 +26,8 @@ pub(crate) struct Till {
     /// The sums of the entries of each wallet.
     pub(crate) funds: BTreeMap<WalletId, Funds>,
     journal: Journal,
+    /// Enters the same events, and is begun anew at appends.
+    any_append: Journal,
     /// The openings of calls that have not ended.
     opened: BTreeMap<RequestId, RequestOpened>,
     refusals: usize,
@@ -92,9 +94,11 @@ impl Till {
     /// Posts the facts of one append, whose states are stored.
     fn post(&mut self, facts: &[Fact]) {
         let mut changed = BTreeSet::new();
+        self.any_append = Journal::from_any_append();
         for fact in facts {
             self.check_bill(&fact.event);
             let entry = self.journal.enter(&fact.event).unwrap();
+            assert_eq!(self.any_append.enter(&fact.event).unwrap(), entry, "{fact:?}");
             let sum = Amount::sum(entry.iter().map(|posting| posting.amount)).unwrap();
             assert!(sum.is_zero(), "the postings of {fact:?} add up to {sum}: {entry:?}");
             self.accounts.post(&entry).unwrap();

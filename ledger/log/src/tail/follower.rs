@@ -51,7 +51,8 @@ impl Follower {
         Self { shared, id, pace, lag: Mutex::default() }
     }
 
-    /// Waits for events after the position of any partition in `after` and returns about `max` of them. After a failure
+    /// Waits for events after the position of any partition in `after` and returns about `max` of them: no
+    /// record batch is divided. After a failure
     /// the caller may go back to earlier positions. Cancel-safe.
     pub async fn next(&self, after: &Positions, max: usize) -> Result<Page, Error> {
         loop {
@@ -106,7 +107,7 @@ impl Follower {
         }
     }
 
-    /// Records the follower's positions and takes the events after them from the window: at most `max`, or half as many
+    /// Records the follower's positions and takes the events after them from the window: about `max`, or half as many
     /// if others have left the window.
     fn find(&self, after: &Positions, max: usize) -> Found {
         let (mut window, now, mut moved) = (self.shared.window(), Instant::now(), false);
@@ -130,7 +131,7 @@ impl Follower {
                 lag.first = Some(partition);
                 break;
             }
-            left -= window.take(&mut page, partition, position, left);
+            left = left.saturating_sub(window.take(&mut page, partition, position, left));
         }
         lag.record(after, &behind);
         drop((window, lag));

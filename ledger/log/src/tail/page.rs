@@ -10,6 +10,18 @@ use crate::record_batch::RecordBatch;
 /// Record batches of one partition, each with the index of the first event that is wanted.
 pub(crate) type Batches = Vec<(Arc<RecordBatch>, usize)>;
 
+/// An event that may be the last one of its record batch.
+pub(super) trait InBatch {
+    /// Whether it is.
+    fn ends_batch(&self) -> bool;
+}
+
+impl InBatch for Entry {
+    fn ends_batch(&self) -> bool {
+        self.ends_batch()
+    }
+}
+
 /// Consecutive events of one partition that were read at once; never empty.
 #[derive(Debug)]
 pub(super) struct Chunk<E = Entry> {
@@ -54,13 +66,17 @@ impl<E> Default for Page<E> {
 }
 
 impl<E> Page<E> {
-    /// Adds the events of `chunk` after `position`, at most `max`; returns how many.
-    pub(super) fn add(&mut self, chunk: &Arc<Chunk<E>>, position: i64, max: usize) -> usize {
+    /// Adds the events of `chunk` after `position`, about `max` of them: no record batch is divided. Returns how many.
+    pub(super) fn add(&mut self, chunk: &Arc<Chunk<E>>, position: i64, max: usize) -> usize
+    where
+        E: InBatch,
+    {
         let start = usize::try_from(position + 1 - chunk.first).unwrap_or(0);
-        let count = chunk.entries.len().saturating_sub(start).min(max);
-        if count > 0 {
-            self.runs.push(Run { chunk: Arc::clone(chunk), start, end: start + count });
-        }
+        let rest = chunk.entries.get(start..).unwrap_or_default();
+        let Some(last) = rest.len().min(max).checked_sub(1) else { return 0 };
+        let end = rest[last..].iter().position(InBatch::ends_batch);
+        let count = end.map_or(rest.len(), |end| last + end + 1);
+        self.runs.push(Run { chunk: Arc::clone(chunk), start, end: start + count });
         count
     }
 

@@ -8,7 +8,7 @@ use farthing_core::partition::Partition;
 use tokio::time::Instant;
 
 use super::READ_EVENTS;
-use super::page::{Chunk, Page};
+use super::page::{Chunk, InBatch, Page};
 use crate::positions::Positions;
 use crate::reader::Entry;
 
@@ -123,18 +123,22 @@ impl<E> Window<E> {
         }
     }
 
-    /// Adds the events of `partition` after `position` to `page`, at most `max`; returns how many.
-    pub(super) fn take(&self, page: &mut Page<E>, partition: Partition, position: i64, max: usize) -> usize {
+    /// Adds the events of `partition` after `position` to `page`: `max`, and the rest of the last record batch. Returns how
+    /// many.
+    pub(super) fn take(&self, page: &mut Page<E>, partition: Partition, position: i64, max: usize) -> usize
+    where
+        E: InBatch,
+    {
         let Some(section) = self.partitions.get(&partition) else { return 0 };
         let start = section.chunks.partition_point(|(_, chunk)| chunk.last() <= position);
-        let mut left = max;
+        let mut taken = 0;
         for (_, chunk) in section.chunks.range(start..) {
-            left -= page.add(chunk, position, left);
-            if left == 0 {
+            if taken >= max {
                 break;
             }
+            taken += page.add(chunk, position, max - taken);
         }
-        max - left
+        taken
     }
 
     /// The positions after which events are read next.
@@ -206,6 +210,13 @@ mod tests {
     const PARTITION: Partition = Partition::new(0);
     const OTHER: Partition = Partition::new(1);
 
+    /// A multiple of 7 and the event after it are one record batch; all others are alone.
+    impl InBatch for i64 {
+        fn ends_batch(&self) -> bool {
+            self % 7 != 0
+        }
+    }
+
     /// A chunk of `length` events from `first` on; each event is its position.
     fn chunk(first: i64, length: i64, bytes: usize) -> Chunk<i64> {
         Chunk { first, entries: (first..first + length).collect(), bytes }
@@ -244,8 +255,19 @@ mod tests {
         assert_eq!(events(&mut window, PARTITION, 4, 100), [5, 6, 7, 8, 9]);
         assert_eq!(events(&mut window, PARTITION, 5, 3), [6, 7, 8]);
         assert_eq!(events(&mut window, PARTITION, 7, 1), [8]);
+        assert_eq!(events(&mut window, PARTITION, 4, 1), [5]);
         assert_eq!(window.look_up(PARTITION, 9), Lookup::AtEnd);
         assert_eq!(window.look_up(PARTITION, 3), Lookup::Behind);
+    }
+
+    #[test]
+    fn a_page_divides_no_record_batch() {
+        let mut window = window_after(4);
+        window.push(PARTITION, 4, chunk(5, 6, 1));
+        assert_eq!(events(&mut window, PARTITION, 4, 2), [5, 6]);
+        assert_eq!(events(&mut window, PARTITION, 4, 3), [5, 6, 7, 8]);
+        assert_eq!(events(&mut window, PARTITION, 6, 1), [7, 8]);
+        assert_eq!(events(&mut window, PARTITION, 6, 3), [7, 8, 9]);
     }
 
     #[test]

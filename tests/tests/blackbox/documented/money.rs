@@ -43,6 +43,9 @@ pub(super) fn cases() -> Vec<Case> {
         "get_ledger_statement" "wallet_not_found" => {
             scene.call(at).query("wallet_id=wal_01ARZ3NDEKTSV4RRFFQ69G5FAV&start=2026-01-01T00:00:00Z")
         };
+        "list_ledger_events" "200" => scene.call(at);
+        "get_ledger_trial_balance" "200" => scene.call(at);
+        "get_ledger_proof" "200" => scene.call(at);
         "list_payment_methods" "200" => {
             scene.card("4242424242424242").await;
             scene.call(at)

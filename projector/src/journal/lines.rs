@@ -1,0 +1,97 @@
+//! Reads single events of the log by their positions.
+
+use chrono::{DateTime, Utc};
+use farthing_core::event::Recorded;
+use farthing_core::partition::Partition;
+use farthing_log::record::Record;
+use tokio_postgres::types::Type;
+
+use crate::query::{Error, PartitionClient};
+use crate::row::{ReadColumn as _, Unreadable};
+
+/// The lines at the positions $2, newest first. A record batch is read once, however many of its events are wanted.
+const LINES: &str = "\
+SELECT b.partition, b.first_position + line.number - 1 AS position, b.recorded_at, line.text AS line,
+       substring(b.hashes FROM (32 * line.number - 31)::integer FOR 32) AS hash
+FROM ledger.batches AS b
+CROSS JOIN LATERAL string_to_table(convert_from(b.events, 'UTF8'), E'\\n') WITH ORDINALITY AS line(text, number)
+WHERE b.partition = $1 AND b.first_position = ANY(ARRAY(
+        SELECT DISTINCT (
+            SELECT l.first_position FROM ledger.batches AS l
+            WHERE l.partition = $1 AND l.first_position <= wanted.position ORDER BY l.first_position DESC LIMIT 1)
+        FROM unnest($2::bigint[]) AS wanted(position)))
+    AND b.first_position + line.number - 1 = ANY($2::bigint[])
+ORDER BY b.first_position DESC, line.number DESC";
+
+/// An event in the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EventRow {
+    /// Its partition.
+    pub partition: Partition,
+    /// Its position in the partition.
+    pub position: i64,
+    /// Its hash, which covers the events before it.
+    pub hash: Vec<u8>,
+    /// The name of its kind.
+    pub kind: &'static str,
+    /// The version of the body's shape.
+    pub version: i32,
+    /// When it happened, by its merchant's clock.
+    pub occurred_at: DateTime<Utc>,
+    /// When it was appended.
+    pub recorded_at: DateTime<Utc>,
+    /// Its body, JSON, as it was written.
+    pub body: String,
+}
+
+/// An event, read.
+pub(super) struct Line {
+    pub(super) recorded: Recorded,
+    recorded_at: DateTime<Utc>,
+    hash: Vec<u8>,
+    version: i32,
+    body: String,
+}
+
+impl Line {
+    /// When it happened, in microseconds of Unix time.
+    pub(super) fn at_us(&self) -> i64 {
+        self.recorded.fact.occurred_at.timestamp_micros()
+    }
+}
+
+impl From<Line> for EventRow {
+    fn from(line: Line) -> Self {
+        let Line { recorded, recorded_at, hash, version, body } = line;
+        Self {
+            partition: recorded.partition,
+            position: recorded.position,
+            hash,
+            kind: recorded.fact.event.kind(),
+            version,
+            occurred_at: recorded.fact.occurred_at,
+            recorded_at,
+            body,
+        }
+    }
+}
+
+/// The events at `positions`, newest first.
+pub(super) async fn lines(db: PartitionClient<'_>, positions: &[i64]) -> Result<Vec<Line>, Error> {
+    let rows = db.query(LINES, &[(&positions, Type::INT8_ARRAY)]).await?;
+    let read = |row: &tokio_postgres::Row| -> Result<Line, Unreadable> {
+        let text: &str = row.plain("line")?;
+        let unreadable = || Unreadable::Value { column: "line", text: text.to_owned() };
+        let record = Record::parse(text).map_err(|_| unreadable())?;
+        let fact = record.fact().map_err(|_| unreadable())?;
+        let (partition, position) = (Partition::new(row.plain("partition")?), row.plain("position")?);
+        Ok(Line {
+            recorded: Recorded { partition, position, fact },
+            recorded_at: row.plain("recorded_at")?,
+            hash: row.plain("hash")?,
+            version: record.version,
+            body: record.body().to_owned(),
+        })
+    };
+    Ok(rows.iter().map(read).collect::<Result<_, _>>()?)
+}
