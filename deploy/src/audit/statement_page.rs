@@ -1,7 +1,6 @@
 //! The statement of a wallet as a page to print: HTML that needs nothing else. It is written as the entries are read. The
 //! templates escape every text; the page has no script, and its policy forbids one.
 
-use std::fmt;
 use std::io::{self, Write};
 
 use askama::Template;
@@ -97,7 +96,7 @@ fn total(funds: Funds) -> io::Result<String> {
     funds.total().map(|total| total.to_string()).map_err(io::Error::other)
 }
 
-fn shown(total: Total) -> impl fmt::Display {
+fn shown(total: Total) -> String {
     format!("{:.10}", total.decimal())
 }
 
@@ -137,8 +136,8 @@ impl<W: Write> Document for Page<W> {
         self.sum("closing", closing.closing)?;
         let foot = Foot {
             opening: total(self.opening)?,
-            added: shown(self.added).to_string(),
-            taken: shown(self.taken).to_string(),
+            added: shown(self.added),
+            taken: shown(self.taken),
             closing: total(closing.closing)?,
             count: closing.count,
             head: closing.head.as_ref(),

@@ -192,7 +192,7 @@ fn payments_are_matched_with_the_processors_own_list() {
         for (number, amount, status) in [
             ("4242424242424242", "25.5", 200),
             ("5555555555554444", "10", 200),
-            ("4000000000000002", "30", 402),
+            ("4000000000000341", "30", 402),
         ] {
             merchant.post("/v1/payment_methods", &card(number)).await.expect(201);
             let funded = merchant.post("/v1/wallet/fund", &json!({"amount": amount})).await;

@@ -152,7 +152,7 @@ fn each_position_of_a_history_replays_to_the_states_of_then() {
             (meter.id.clone(), vec!["meter"]),
             (text(&plan["plan_id"]), vec!["credit_bundle", "plan"]),
             (subscription_id.to_owned(), vec!["subscription"]),
-            (customer.id.clone(), vec!["customer", "position", "position", "subscription", "wallet"]),
+            (customer.id.clone(), vec!["customer", "position", "subscription", "wallet"]),
             (merchant.id.clone(), vec!["merchant", "wallet"]),
         ] {
             let (alone, _) = replay(instance, &["--at", &at(before.position), &id]).await;

@@ -60,8 +60,9 @@ impl CsvFile {
         let mut header: Option<Vec<String>> = None;
         let mut rows = Vec::new();
         let mut record = StringRecord::new();
-        while read(&mut reader, &mut record)? {
-            let line = record.position().map_or(0, csv::Position::line);
+        let mut lines = Lines { bytes, at: 0, line: 1 };
+        while read(&mut reader, &mut record, &mut lines)? {
+            let line = lines.of(record.position());
             // A line of blanks or of delimiters alone is empty, too.
             if record.iter().all(|field| field.trim().is_empty()) {
                 continue;
@@ -105,14 +106,37 @@ impl CsvFile {
     }
 }
 
-fn read(reader: &mut csv::Reader<&[u8]>, record: &mut StringRecord) -> Result<bool> {
+fn read(reader: &mut csv::Reader<&[u8]>, record: &mut StringRecord, lines: &mut Lines<'_>) -> Result<bool> {
     reader.read_record(record).map_err(|error| {
-        let line = error.position().map_or(0, csv::Position::line);
+        let line = lines.of(error.position());
         match error.kind() {
             csv::ErrorKind::Utf8 { .. } => anyhow::anyhow!("line {line}: the text is not UTF-8"),
             _ => anyhow::anyhow!("line {line}: {error}"),
         }
     })
+}
+
+/// Counts lines. The reader's own count is that before the empty lines and the line feed that precede a record.
+struct Lines<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    line: u64,
+}
+
+impl Lines<'_> {
+    /// The line of a record, which is behind the one before.
+    fn of(&mut self, position: Option<&csv::Position>) -> u64 {
+        let start = position.and_then(|position| usize::try_from(position.byte()).ok()).unwrap_or(self.at);
+        let passed = self.bytes.get(self.at..).unwrap_or_default();
+        let is_end = |byte: &u8| matches!(byte, b'\r' | b'\n');
+        let blank =
+            self.bytes.get(start..).unwrap_or_default().iter().take_while(|byte| is_end(byte)).count();
+        let length = (start + blank).saturating_sub(self.at);
+        let feeds = passed.iter().take(length).filter(|byte| **byte == b'\n').count();
+        self.line += feeds as u64;
+        self.at += length;
+        self.line
+    }
 }
 
 impl CsvRow {

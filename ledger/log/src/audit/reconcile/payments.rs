@@ -47,7 +47,7 @@ pub async fn payments(
     let mut reading = Reading { period, matching, open: HashMap::new(), findings: Findings::default() };
     let heads = whole_log::read(&client, &ends, progress, &mut reading).await?;
     let Reading { open, mut matching, findings, .. } = reading;
-    for (_, (requested, merchant_id, requested_at)) in open {
+    for (requested, merchant_id, requested_at) in open.into_values() {
         let recorded = recorded(&requested, merchant_id, RecordedStatus::Open, None, requested_at);
         matching.add(recorded, period.contains(requested_at))?;
     }
