@@ -5,6 +5,8 @@ use farthing_core::partition::Partition;
 use farthing_log::audit::Place;
 use farthing_log::audit::trial_balance::Moment;
 
+use crate::output::timestamp;
+
 /// Flags that choose the format.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(super) struct FormatFlags {
@@ -59,6 +61,15 @@ pub(super) fn moment(text: &str) -> Result<Moment, String> {
         Some(_) => Err("positions begin with 1".to_owned()),
         None if digits(text).is_some() => Err(format!("a position names its partition, such as 0:{text}")),
         None => instant(text).map(Moment::Time),
+    }
+}
+
+/// A moment, as a heading has it.
+pub(super) fn moment_text(moment: Moment) -> String {
+    match moment {
+        Moment::Now => "now".to_owned(),
+        Moment::Time(at) => format!("before {}", timestamp(at)),
+        Moment::Position(place) => format!("after {place}"),
     }
 }
 

@@ -11,9 +11,11 @@ use farthing_core::statement::Period;
 use farthing_log::audit::statement::{self, Closing, Output, StatementLine};
 
 use super::fail_on;
-use super::flags::{self, Format, FormatFlags};
+use super::flags;
+use super::statement_page::Page;
 use crate::database::Database;
 use crate::output::timestamp;
+use crate::value_parsers;
 
 /// Flags of `audit statement`.
 #[derive(Debug, Clone, clap::Args)]
@@ -29,8 +31,41 @@ pub(crate) struct Args {
     /// The end of the period, which is not part of it [default: now].
     #[arg(long, value_name = "TIME", value_parser = flags::instant)]
     to: Option<DateTime<Utc>>,
-    #[command(flatten)]
-    format: FormatFlags,
+    /// The format.
+    #[arg(long, value_enum, default_value_t = Format::Text, conflicts_with_all = ["csv", "json"])]
+    format: Format,
+    /// The same as --format csv.
+    #[arg(long, conflicts_with = "json")]
+    csv: bool,
+    /// The same as --format json.
+    #[arg(long)]
+    json: bool,
+    /// Name of the wallet's owner, which the page of --format html shows. The log has no names of customers.
+    #[arg(long = "for", value_name = "NAME", value_parser = value_parsers::line)]
+    owner: Option<String>,
+}
+
+/// The format of a statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    /// For people.
+    Text,
+    /// Comma-separated values with a header (RFC 4180).
+    Csv,
+    /// One JSON object.
+    Json,
+    /// A page to print.
+    Html,
+}
+
+impl Args {
+    const fn format(&self) -> Format {
+        match (self.csv, self.json) {
+            (true, _) => Format::Csv,
+            (false, true) => Format::Json,
+            (false, false) => self.format,
+        }
+    }
 }
 
 /// Runs the command.
@@ -38,12 +73,16 @@ pub(super) async fn run(args: &Args) -> Result<()> {
     let url = args.database.reachable_url().await?;
     let period = Period { from: args.from, to: args.to };
     let out = BufWriter::new(io::stdout().lock());
-    let closing = match args.format.format() {
+    let closing = match args.format() {
         Format::Text => write(&url, args.wallet, period, Text(out)).await,
         Format::Csv => write(&url, args.wallet, period, Csv(csv::Writer::from_writer(out))).await,
         Format::Json => {
             let wallet_id = args.wallet;
             write(&url, wallet_id, period, Json { out, wallet_id, period, has_lines: false }).await
+        }
+        Format::Html => {
+            let page = Page::new(out, args.owner.clone(), args.wallet, period);
+            write(&url, args.wallet, period, page).await
         }
     }?;
     fail_on(&closing.findings)
@@ -52,7 +91,8 @@ pub(super) async fn run(args: &Args) -> Result<()> {
 type Stdout = BufWriter<StdoutLock<'static>>;
 
 /// Ends a statement.
-trait Document: Output {
+pub(super) trait Document: Output {
+    /// Writes what follows the entries.
     fn close(self, closing: &Closing) -> io::Result<()>;
 }
 
@@ -64,7 +104,7 @@ async fn write(url: &str, wallet: WalletId, period: Period, mut document: impl D
 }
 
 /// What a cause says beyond its kind and its reference.
-fn note(cause: &Cause) -> String {
+pub(super) fn note(cause: &Cause) -> String {
     match cause {
         Cause::Credit { reason, .. } => reason.clone(),
         Cause::Debit { .. } => String::new(),
@@ -179,7 +219,8 @@ impl Document for Csv {
     }
 }
 
-fn amounts(funds: Funds) -> [String; 3] {
+/// The three parts.
+pub(super) fn amounts(funds: Funds) -> [String; 3] {
     [funds.balance, funds.plan_credit, funds.bundle_credit].map(|amount| amount.to_string())
 }
 

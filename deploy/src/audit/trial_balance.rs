@@ -6,9 +6,9 @@ use farthing_core::money::Total;
 use farthing_log::audit::trial_balance::{self, Moment, Report};
 
 use super::fail_on;
-use super::flags::{self, Format, FormatFlags};
+use super::flags::{self, Format, FormatFlags, moment_text};
 use crate::database::Database;
-use crate::output::{print_line, timestamp};
+use crate::output::print_line;
 
 /// Flags of `audit trial-balance`.
 #[derive(Debug, Clone, clap::Args)]
@@ -63,11 +63,7 @@ fn rows(report: &Report) -> Result<Vec<Row>> {
 }
 
 fn print_text(report: &Report) -> Result<()> {
-    let moment = match report.at {
-        Moment::Now => "now".to_owned(),
-        Moment::Time(at) => format!("before {}", timestamp(at)),
-        Moment::Position(place) => format!("after {place}"),
-    };
+    let moment = moment_text(report.at);
     print_line(format!("trial balance {moment}, {} events", report.events))?;
     for head in report.heads.iter().filter(|head| head.position > 0) {
         print_line(format!(

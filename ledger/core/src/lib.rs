@@ -21,6 +21,7 @@ pub mod partition;
 pub mod period;
 pub mod plan;
 pub mod pricing;
+pub mod reconcile;
 pub mod release;
 pub mod secret;
 pub mod size_hint;

@@ -18,6 +18,13 @@ pub struct Period {
     pub to: Option<DateTime<Utc>>,
 }
 
+impl Period {
+    /// Whether an instant is in it.
+    pub fn contains(self, instant: DateTime<Utc>) -> bool {
+        self.from.is_none_or(|from| instant >= from) && self.to.is_none_or(|to| instant < to)
+    }
+}
+
 /// Where an entry is, as seen from the period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Side {

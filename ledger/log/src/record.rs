@@ -92,6 +92,26 @@ fn decode_written(line: &str) -> Option<(&str, Fact)> {
     Some((key, fact))
 }
 
+/// The merchant and the time of the event in `line`, without decoding its body. `None` if the line is not a record.
+pub(crate) fn merchant_and_time(line: &str) -> Option<(MerchantId, DateTime<Utc>)> {
+    // As in a written line; a value of another member would be escaped, or come later.
+    let written = line.split_once(r#","merchant":""#).and_then(|(_, rest)| {
+        let (merchant, rest) = rest.split_once('"')?;
+        let (occurred_at, _) = rest.strip_prefix(r#","occurred_at":""#)?.split_once('"')?;
+        Some((merchant.parse().ok()?, occurred_at.parse().ok()?))
+    });
+    written.or_else(|| {
+        let record = Record::parse(line).ok()?;
+        Some((record.merchant.parse().ok()?, record.occurred_at))
+    })
+}
+
+/// The kind of the event in `line`; empty if the line is not a record.
+pub(crate) fn kind(line: &str) -> &str {
+    let written = line.strip_prefix(r#"{"kind":""#).and_then(|rest| rest.split_once('"'));
+    written.map_or_else(|| Record::parse(line).map_or("", |record| record.kind), |(kind, _)| kind)
+}
+
 /// Adds the line of `fact` to `lines`, and returns the fact's key.
 pub fn write(fact: &Fact, lines: &mut String) -> String {
     let Fact { merchant_id, occurred_at, event } = fact;

@@ -4,6 +4,9 @@
 #![expect(clippy::unwrap_used, reason = "tests unwrap, their helpers included")]
 
 mod audit;
+mod audit_reconcile;
+mod audit_replay;
+mod audit_statement_page;
 mod audit_verify;
 mod bad_input;
 mod bedrock;

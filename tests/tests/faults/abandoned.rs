@@ -12,7 +12,7 @@ use farthing_tests::run;
 use farthing_tests::scrape::scrape;
 use farthing_tests::side_gateway::SideGateway;
 use farthing_tests::wait::{eventually, eventually_ok, within};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::put_away;
 
@@ -117,6 +117,15 @@ impl Scene {
         }
         let report = self.instance.operate(&["log", "verify"]).await;
         assert_eq!(report["ok"], true, "{report}");
+        let (report, code) = self.reconciliation().await;
+        assert_eq!(report["classes"]["abandoned"]["count"], CALLS, "{report}");
+        assert_eq!((report["calls"].as_array().unwrap().len(), code), (CALLS, Some(1)), "{report}");
+    }
+
+    /// The calls that somebody must look at, and the exit code.
+    async fn reconciliation(&self) -> (Value, Option<i32>) {
+        let output = self.instance.command(&["audit", "reconcile"]).await;
+        (serde_json::from_slice(&output.stdout).unwrap(), output.status.code())
     }
 }
 

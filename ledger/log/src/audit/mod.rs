@@ -1,15 +1,21 @@
-//! What an auditor reads from the log: trial balances, statements of wallets, explained requests. What is read is verified:
+//! What an auditor reads from the log: trial balances, statements of wallets, explained requests, states as of a moment,
+//! reconciliations. What is read is verified:
 //! positions and the chain of hashes. `verify/` proves more.
 
 pub mod explain;
 mod findings;
+mod partition_of;
 mod partition_reader;
+pub mod reconcile;
+pub mod replay;
 pub mod statement;
 pub mod trial_balance;
+mod whole_log;
 
 use farthing_core::ids::{RequestId, WalletId};
 use farthing_core::money;
 use farthing_core::partition::Partition;
+use farthing_core::state::Subject;
 
 pub use self::findings::{Findings, Place};
 use super::connect::redacted;
@@ -49,6 +55,9 @@ pub enum Error {
     /// No event names the request.
     #[error("no event of the log names the request {0}")]
     UnknownRequest(RequestId),
+    /// No event names the subject of a replay.
+    #[error("no event of what was read names {0}")]
+    UnknownSubject(Subject),
     /// A sum is out of range.
     #[error("a sum {0}")]
     Money(#[from] money::Error),

@@ -175,6 +175,11 @@ impl Ends {
         self.0.iter().map(|(partition, ..)| *partition)
     }
 
+    /// The last position of a partition; zero if there is none.
+    pub(super) fn last(&self, partition: Partition) -> i64 {
+        self.0.iter().find(|(of, ..)| *of == partition).map_or(0, |(_, last, _)| *last)
+    }
+
     /// Reads and verifies a partition to its end, or to the position `until` before it. Returns the last event read.
     pub(super) async fn read_partition(
         &self,

@@ -6,23 +6,16 @@ use std::io;
 use chrono::{DateTime, Utc};
 use farthing_core::entry::{Entry, Funds};
 use farthing_core::ids::WalletId;
-use farthing_core::partition::Partition;
-use farthing_core::state::generation;
 use farthing_core::statement::{Period, Side, Statement};
 use serde::Serialize;
-use tokio_postgres::Client;
 
 use super::Error;
 use super::findings::{Findings, Place};
+use super::partition_of::partitions_of;
 use super::partition_reader::{Ends, Line, Visitor};
 use crate::connect::{self, Role};
 use crate::record;
 use crate::verify::Head;
-
-/// The partition of the wallet $3, by its state of generation $2, which is the current one.
-const PARTITION: &str = "\
-SELECT partition FROM ledger.state
-WHERE partition = ANY($1::smallint[]) AND generation = $2 AND kind = 'wallet' AND id = $3";
 
 /// A line of a statement.
 #[derive(Debug, Serialize)]
@@ -84,7 +77,8 @@ pub async fn statement(
         findings: Findings::default(),
     };
     let mut head = None;
-    for partition in partitions_of(&client, &ends, wallet_id).await? {
+    let partitions = partitions_of(&client, &ends, "wallet", &wallet_id.to_string()).await?;
+    for partition in partitions {
         head = Some(ends.read_partition(&client, partition, None, &mut reading).await?);
         if reading.is_named {
             break;
@@ -96,16 +90,6 @@ pub async fn statement(
     reading.open()?;
     let Reading { statement, count, findings, .. } = reading;
     Ok(Closing { ok: findings.is_empty(), count, closing: statement.closing(), head, findings })
-}
-
-/// The partition with the wallet's state; all partitions if no state is stored, as for a wallet that was just created.
-async fn partitions_of(client: &Client, ends: &Ends, wallet_id: WalletId) -> Result<Vec<Partition>, Error> {
-    let all: Vec<_> = ends.partitions().map(Partition::number).collect();
-    let row = client.query_opt(PARTITION, &[&all, &generation(), &wallet_id.to_string()]).await?;
-    Ok(match row {
-        Some(row) => vec![Partition::new(row.try_get("partition")?)],
-        None => ends.partitions().collect(),
-    })
 }
 
 /// Reads the entries of a wallet.

@@ -57,6 +57,16 @@ impl Progress {
     pub fn events(&self) -> (i64, i64) {
         (self.done.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed))
     }
+
+    /// Adds events that are to be read.
+    pub(crate) fn expect(&self, events: i64) {
+        self.total.fetch_add(events, Ordering::Relaxed);
+    }
+
+    /// Adds events that were read.
+    pub(crate) fn read(&self, events: i64) {
+        self.done.fetch_add(events, Ordering::Relaxed);
+    }
 }
 
 /// What an audit of the log saw.

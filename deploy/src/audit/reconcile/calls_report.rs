@@ -1,0 +1,164 @@
+//! The calls that somebody must look at, printed as they are found, and the sums of all classes.
+
+use std::io::{self, BufWriter, StdoutLock, Write};
+
+use farthing_core::reconcile::calls::{CallClass, CallTotals};
+use farthing_log::audit::reconcile::calls::{CallItem, CallReport, Output};
+
+use super::table::{self, ColumnOf, number, text};
+use crate::audit::flags::Format;
+use crate::output::timestamp;
+
+const HEADER: [&str; 14] = [
+    "class",
+    "request_id",
+    "partition",
+    "position",
+    "occurred_at",
+    "merchant_id",
+    "customer_id",
+    "provider",
+    "model",
+    "gateway_id",
+    "age_seconds",
+    "hold",
+    "charged",
+    "overrun",
+];
+
+const TOTALS: [ColumnOf; 5] =
+    [text("class"), number("calls"), number("hold"), number("charged"), number("overrun")];
+
+type Stdout = BufWriter<StdoutLock<'static>>;
+
+/// Prints the calls.
+pub(super) struct CallsReport {
+    writer: Writer,
+    has_calls: bool,
+}
+
+enum Writer {
+    Text(Stdout),
+    Csv(csv::Writer<Stdout>),
+    Json(Stdout),
+}
+
+impl CallsReport {
+    pub(super) fn new(format: Format) -> Self {
+        let out = table::stdout();
+        let writer = match format {
+            Format::Text => Writer::Text(out),
+            Format::Csv => Writer::Csv(csv::Writer::from_writer(out)),
+            Format::Json => Writer::Json(out),
+        };
+        Self { writer, has_calls: false }
+    }
+
+    fn begin(&mut self) -> io::Result<()> {
+        match &mut self.writer {
+            Writer::Text(_) => Ok(()),
+            Writer::Csv(csv) => Ok(csv.write_record(HEADER)?),
+            Writer::Json(out) => out.write_all(br#"{"calls":["#),
+        }
+    }
+
+    /// Prints the sums.
+    pub(super) fn close(mut self, report: &CallReport) -> io::Result<()> {
+        if !self.has_calls {
+            self.begin()?;
+        }
+        match self.writer {
+            Writer::Text(mut out) => {
+                if self.has_calls {
+                    writeln!(out)?;
+                }
+                let classes = report.sums.classes.iter();
+                let row = |name: &str, sums: &CallTotals| {
+                    let money = [sums.hold, sums.charged, sums.overrun];
+                    let money = money.map(|sum| format!("{:.10}", sum.decimal()));
+                    [name.to_owned(), sums.count.to_string()].into_iter().chain(money).collect::<Vec<_>>()
+                };
+                let mut rows: Vec<_> = classes.map(|(class, sums)| row(class.name(), sums)).collect();
+                rows.push(row("total", &report.sums.total));
+                table::write_text(&mut out, &TOTALS, &rows)?;
+                out.flush()
+            }
+            Writer::Csv(mut csv) => csv.flush(),
+            Writer::Json(mut out) => {
+                let members = serde_json::to_string(report)?;
+                writeln!(out, "],{}", members.strip_prefix('{').unwrap_or(&members))?;
+                out.flush()
+            }
+        }
+    }
+}
+
+impl Output for CallsReport {
+    fn call(&mut self, item: &CallItem) -> io::Result<()> {
+        if !self.has_calls {
+            self.begin()?;
+        }
+        let is_first = !self.has_calls;
+        self.has_calls = true;
+        match &mut self.writer {
+            Writer::Text(out) => write_line(out, item),
+            Writer::Csv(csv) => Ok(csv.write_record(fields(item))?),
+            Writer::Json(out) => {
+                let comma = if is_first { "" } else { "," };
+                write!(out, "{comma}{}", serde_json::to_string(item)?)
+            }
+        }
+    }
+}
+
+fn fields(item: &CallItem) -> [String; 14] {
+    let some = |text: Option<String>| text.unwrap_or_default();
+    [
+        item.class.name().to_owned(),
+        item.request_id.to_string(),
+        item.place.partition.to_string(),
+        item.place.position.to_string(),
+        timestamp(item.occurred_at),
+        item.merchant_id.to_string(),
+        some(item.customer_id.map(|id| id.to_string())),
+        some(item.provider.clone()),
+        some(item.model.clone()),
+        some(item.gateway_id.map(|id| id.to_string())),
+        some(item.age_seconds.map(|age| age.to_string())),
+        item.money.hold.to_string(),
+        item.money.charged.to_string(),
+        item.money.overrun.to_string(),
+    ]
+}
+
+/// A call with the money that its class is about.
+fn write_line(out: &mut impl Write, item: &CallItem) -> io::Result<()> {
+    let class = item.class.name();
+    let (at, request) = (timestamp(item.occurred_at), item.request_id);
+    let (provider, model) = (item.provider.as_deref().unwrap_or("-"), item.model.as_deref().unwrap_or("-"));
+    let money = item.money;
+    let about = match item.class {
+        CallClass::OpenAtDeadGateway | CallClass::InFlight => {
+            let gateway = item.gateway_id.map(|id| id.to_string()).unwrap_or_default();
+            let age = item.age_seconds.unwrap_or_default();
+            format!("open for {age} s at {gateway}, hold {}", money.hold)
+        }
+        CallClass::Abandoned
+        | CallClass::Unsettleable
+        | CallClass::EndedWithoutUsage
+        | CallClass::NotCharged => format!("not charged, hold {}", money.hold),
+        CallClass::UsageInvalid if money.charged.is_zero() => format!("not charged, hold {}", money.hold),
+        CallClass::UsageInvalid
+        | CallClass::HoldCharged
+        | CallClass::Partial
+        | CallClass::UsageMissing
+        | CallClass::Overrun
+        | CallClass::Metered => {
+            let overrun = money.overrun;
+            let overrun = if overrun.is_zero() { String::new() } else { format!(", overrun {overrun}") };
+            format!("charged {}{overrun}", money.charged)
+        }
+    };
+    let model = model.escape_debug();
+    writeln!(out, "{class:<20}  {at}  {request}  {provider}  {model}  {about}")
+}
