@@ -4,18 +4,25 @@
 //! periods have every entry once, and each opens with what the one before it closed with.
 
 use chrono::{DateTime, Utc};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::entry::Funds;
 use crate::money::Error;
 
 /// A period: from an instant, up to another one, without it. Open ends are the beginning and the present end of the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Period {
     /// The first instant.
     pub from: Option<DateTime<Utc>>,
     /// The first instant after it.
     pub to: Option<DateTime<Utc>>,
+}
+
+impl Period {
+    /// Whether the instant is in the period.
+    pub fn contains(self, at: DateTime<Utc>) -> bool {
+        self.from.is_none_or(|from| from <= at) && self.to.is_none_or(|to| at < to)
+    }
 }
 
 /// Where an entry is, as seen from the period.
