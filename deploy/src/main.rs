@@ -7,6 +7,7 @@ mod database;
 #[cfg(feature = "dev")]
 mod dev;
 mod doctor;
+mod export;
 mod gateway;
 mod key;
 mod lifetime;
@@ -77,6 +78,8 @@ enum Role {
     /// Verify the ledger, publish its head, and read it: trial balance, statements of wallets, requests explained.
     #[command(subcommand)]
     Audit(audit::Command),
+    /// Export requests, entries and events of the log to files: CSV, Parquet, NDJSON or FOCUS.
+    Export(Box<export::Args>),
     /// Verify the append-only log.
     #[command(subcommand)]
     Log(log::Command),
@@ -108,6 +111,7 @@ impl Role {
             | Self::Wallet(_)
             | Self::Projections(_)
             | Self::Audit(_)
+            | Self::Export(_)
             | Self::Log(_)
             | Self::Partitions(_)
             | Self::Prices(_)
@@ -169,6 +173,7 @@ fn run(role: Role) -> Result<ExitCode> {
         Role::Projections(command) => many_threads(LogFormat::Text)?.block_on(projections::run(&command)),
         Role::Partitions(args) => one_thread("warn")?.block_on(partitions::run(&args)),
         Role::Audit(command) => return all_cores()?.block_on(audit::run(command)),
+        Role::Export(args) => one_thread("warn")?.block_on(export::run(&args)),
         Role::Log(command) => all_cores()?.block_on(log::run(&command)),
         // One thread: the kernel signals the children when the thread that started them ends, not the process.
         #[cfg(feature = "dev")]

@@ -54,7 +54,7 @@ pub(crate) async fn run(command: Command) -> Result<ExitCode> {
 }
 
 /// Fails if there are findings, and prints them on stderr.
-fn fail_on(findings: &Findings) -> Result<()> {
+pub(crate) fn fail_on(findings: &Findings) -> Result<()> {
     for finding in &findings.findings {
         print_error(&anyhow::anyhow!("{finding}"));
     }

@@ -27,6 +27,7 @@ mod default_server;
 mod doctor;
 mod documented;
 mod every_generation;
+mod export;
 mod feed;
 mod full_scenario;
 mod given_servers;
