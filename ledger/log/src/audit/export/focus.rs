@@ -1,7 +1,7 @@
 //! The table `focus`: a row for each metered call, with the columns of FOCUS 1.2, the FinOps Open Cost and Usage
 //! Specification (<https://focus.finops.org/focus-specification/v1-2/>).
 //!
-//! Invariants: the four costs of a row are the call's total. No column begins with a text that a caller chose.
+//! Invariant: the four costs of a row are the call's total.
 
 use chrono::{DateTime, Datelike as _, DurationRound as _, Months, NaiveDate, NaiveTime, TimeDelta, Utc};
 use farthing_core::event::{Fact, RequestMetered};
