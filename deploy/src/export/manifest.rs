@@ -11,7 +11,7 @@ use farthing_core::ids::MerchantId;
 use farthing_core::partition::Partition;
 use farthing_core::secret::hex;
 use farthing_core::statement::Period;
-use farthing_log::audit::export::{Selection, Span, Table, focus};
+use farthing_log::audit::export::{CoveredRange, Selection, Table, focus};
 use serde::{Deserialize, Serialize};
 
 use super::Format;
@@ -37,7 +37,7 @@ pub(super) struct Manifest {
     since_sha256: Option<String>,
     pub(super) files: Vec<File>,
     /// The part of each partition that was covered.
-    pub(super) log: Vec<Span>,
+    pub(super) log: Vec<CoveredRange>,
 }
 
 /// A file of an export.
@@ -59,7 +59,7 @@ impl Manifest {
         selection: &Selection,
         since_sha256: Option<String>,
         files: Vec<File>,
-        log: Vec<Span>,
+        log: Vec<CoveredRange>,
     ) -> Self {
         Self {
             schema_version: SCHEMA_VERSION,

@@ -35,7 +35,7 @@ async fn export(instance: &Instance, name: &str, arguments: &[&str]) -> Export {
     for file in export.manifest["files"].as_array().unwrap() {
         let bytes = std::fs::read(export.folder.join(file["file"].as_str().unwrap())).unwrap();
         assert_eq!(file["bytes"], json!(bytes.len()), "{file}");
-        assert_eq!(file["sha256"], json!(hex(&<sha2::Sha256 as sha2::Digest>::digest(&bytes))), "{file}");
+        assert_eq!(file["sha256"], json!(hex(&<sha2::Sha256 as sha2::Digest>::digest(&bytes)[..])), "{file}");
     }
     export
 }

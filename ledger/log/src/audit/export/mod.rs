@@ -39,7 +39,7 @@ pub struct Selection {
     /// Only this partition.
     pub partition: Option<Partition>,
     /// Only what is new since these positions, one for each partition of the export.
-    pub since: Option<Vec<Span>>,
+    pub since: Option<Vec<CoveredRange>>,
     /// The name of the operator, which FOCUS asks for.
     pub issuer: String,
 }
@@ -55,7 +55,7 @@ pub struct HashedPosition {
 
 /// The part of a partition that an export covers: what follows `after`, up to `last`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Span {
+pub struct CoveredRange {
     /// The partition.
     pub partition: Partition,
     /// The last event that is not covered.
@@ -74,7 +74,7 @@ pub trait Output {
 #[derive(Debug)]
 pub struct Exported {
     /// The parts of the log that were covered.
-    pub log: Vec<Span>,
+    pub log: Vec<CoveredRange>,
     /// What is wrong with the log.
     pub findings: Findings,
 }
@@ -89,7 +89,7 @@ pub async fn export(
     let ends = Ends::read(&client).await?;
     let partitions = partitions(&ends, selection)?;
     if let Some(since) = &selection.since
-        && !since.iter().map(|span| span.partition).eq(partitions.iter().copied())
+        && !since.iter().map(|range| range.partition).eq(partitions.iter().copied())
     {
         return Err(Error::OtherLog);
     }
@@ -102,7 +102,7 @@ pub async fn export(
         ends.has(partition, after.position)?;
         let mut rows = Rows::new(selection, &after, output, &mut exported.findings);
         let Head { position, hash, .. } = ends.read_partition(&client, partition, None, &mut rows).await?;
-        exported.log.push(Span { partition, after, last: HashedPosition { position, hash } });
+        exported.log.push(CoveredRange { partition, after, last: HashedPosition { position, hash } });
     }
     Ok(exported)
 }
