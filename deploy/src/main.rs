@@ -8,6 +8,7 @@ mod database;
 #[cfg(feature = "dev")]
 mod dev;
 mod doctor;
+mod export;
 mod gateway;
 mod key;
 mod lifetime;
@@ -86,6 +87,8 @@ enum Role {
     /// Move old ranges of the log to files, verify them, and load them back.
     #[command(subcommand)]
     Archive(archive::Command),
+    /// Export requests, entries and events of the log to files: CSV, Parquet, NDJSON or FOCUS.
+    Export(Box<export::Args>),
     /// Verify the append-only log.
     #[command(subcommand)]
     Log(log::Command),
@@ -118,6 +121,7 @@ impl Role {
             | Self::Projections(_)
             | Self::Archive(_)
             | Self::Audit(_)
+            | Self::Export(_)
             | Self::Log(_)
             | Self::Partitions(_)
             | Self::Prices(_)
@@ -188,6 +192,7 @@ fn run(role: Role) -> Result<ExitCode> {
         Role::Partitions(args) => one_thread("warn")?.block_on(partitions::run(&args)),
         Role::Archive(command) => return all_cores()?.block_on(archive::run(command)),
         Role::Audit(command) => return all_cores()?.block_on(audit::run(command)),
+        Role::Export(args) => one_thread("warn")?.block_on(export::run(&args)),
         Role::Log(command) => all_cores()?.block_on(log::run(&command)),
         // One thread: the kernel signals the children when the thread that started them ends, not the process.
         #[cfg(feature = "dev")]

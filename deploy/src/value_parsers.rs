@@ -1,5 +1,6 @@
 //! Parsers for flag values. A value they refuse is bad usage (exit code 2).
 
+use chrono::{DateTime, NaiveDate, NaiveTime, Utc};
 use farthing_core::money::Amount;
 
 /// The longest name or reason, in characters (interface.md, Limits).
@@ -33,4 +34,28 @@ pub(crate) fn amount(text: &str) -> Result<Amount, String> {
 
 fn any_amount(text: &str) -> Result<Amount, String> {
     text.parse().map_err(|error: farthing_core::money::Error| error.to_string())
+}
+
+/// An instant: RFC 3339, or a date, which is its midnight in UTC.
+pub(crate) fn instant(text: &str) -> Result<DateTime<Utc>, String> {
+    if let Ok(date) = text.parse::<NaiveDate>() {
+        return Ok(date.and_time(NaiveTime::MIN).and_utc());
+    }
+    let instant = DateTime::parse_from_rfc3339(text).map(|instant| instant.to_utc());
+    instant.map_err(|_| "must be a date, or a time such as 2026-11-01T00:00:00Z".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_instant_is_a_date_or_a_time() {
+        let midnight = DateTime::parse_from_rfc3339("2026-11-01T00:00:00Z").unwrap().to_utc();
+        assert_eq!(instant("2026-11-01"), Ok(midnight));
+        assert_eq!(instant("2026-11-01T01:00:00+01:00"), Ok(midnight));
+        for text in ["", "now", "2026-11", "2026-11-31", "2026-11-01T00:00:00", "1"] {
+            assert!(instant(text).is_err(), "{text}");
+        }
+    }
 }

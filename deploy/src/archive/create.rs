@@ -9,7 +9,7 @@ use farthing_log::archive::{self, Created, Plan};
 use farthing_log::relay;
 use serde::Serialize;
 
-use crate::audit::instant;
+use crate::value_parsers::instant;
 use crate::database::Database;
 use crate::nats::Nats;
 use crate::output::{OutputFormat, print_line};

@@ -1,6 +1,5 @@
-//! Flags of `farthing audit`: formats, instants and positions.
+//! Flags of `farthing audit`: formats and positions.
 
-use chrono::{DateTime, NaiveDate, NaiveTime, Utc};
 use farthing_core::partition::Partition;
 use farthing_log::audit::Place;
 use farthing_log::audit::trial_balance::Moment;
@@ -40,15 +39,6 @@ impl FormatFlags {
     }
 }
 
-/// An instant: RFC 3339, or a date, which is its midnight in UTC.
-pub(crate) fn instant(text: &str) -> Result<DateTime<Utc>, String> {
-    if let Ok(date) = text.parse::<NaiveDate>() {
-        return Ok(date.and_time(NaiveTime::MIN).and_utc());
-    }
-    let instant = DateTime::parse_from_rfc3339(text).map(|instant| instant.to_utc());
-    instant.map_err(|_| "must be a date, or a time such as 2026-11-01T00:00:00Z".to_owned())
-}
-
 /// A moment: an instant, or the position of an event as PARTITION:POSITION.
 pub(super) fn moment(text: &str) -> Result<Moment, String> {
     let place = text.split_once(':').and_then(|(partition, position)| {
@@ -81,16 +71,6 @@ fn digits(text: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_instant_is_a_date_or_a_time() {
-        let midnight = DateTime::parse_from_rfc3339("2026-11-01T00:00:00Z").unwrap().to_utc();
-        assert_eq!(instant("2026-11-01"), Ok(midnight));
-        assert_eq!(instant("2026-11-01T01:00:00+01:00"), Ok(midnight));
-        for text in ["", "now", "2026-11", "2026-11-31", "2026-11-01T00:00:00", "1"] {
-            assert!(instant(text).is_err(), "{text}");
-        }
-    }
 
     #[test]
     fn a_position_names_its_partition() {

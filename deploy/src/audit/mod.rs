@@ -20,7 +20,6 @@ use anyhow::{Result, ensure};
 use clap::Subcommand;
 use farthing_log::audit::Findings;
 
-pub(crate) use self::flags::instant;
 use crate::output::print_error;
 
 /// Subcommands of `audit`.
@@ -73,7 +72,7 @@ fn verdict(findings: &Findings, is_well: bool) -> ExitCode {
 }
 
 /// Fails if there are findings, and prints them on stderr.
-fn fail_on(findings: &Findings) -> Result<()> {
+pub(crate) fn fail_on(findings: &Findings) -> Result<()> {
     for finding in &findings.findings {
         print_error(&anyhow::anyhow!("{finding}"));
     }

@@ -5,13 +5,12 @@ use std::io::{self, BufWriter, StdoutLock, Write};
 
 use anyhow::{Context as _, Result};
 use chrono::{DateTime, Utc};
-use farthing_core::entry::{Cause, Funds};
+use farthing_core::entry::Funds;
 use farthing_core::ids::WalletId;
 use farthing_core::statement::Period;
 use farthing_log::audit::statement::{self, Closing, Output, StatementLine};
 
 use super::fail_on;
-use super::flags;
 use super::statement_page::Page;
 use crate::database::Database;
 use crate::output::timestamp;
@@ -26,10 +25,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ID")]
     wallet: WalletId,
     /// The first instant of the period: a date, or a time such as 2026-11-01T00:00:00Z [default: the beginning].
-    #[arg(long, value_name = "TIME", value_parser = flags::instant)]
+    #[arg(long, value_name = "TIME", value_parser = value_parsers::instant)]
     from: Option<DateTime<Utc>>,
     /// The end of the period, which is not part of it [default: now].
-    #[arg(long, value_name = "TIME", value_parser = flags::instant)]
+    #[arg(long, value_name = "TIME", value_parser = value_parsers::instant)]
     to: Option<DateTime<Utc>>,
     /// The format.
     #[arg(long, value_enum, default_value_t = Format::Text, conflicts_with_all = ["csv", "json"])]
@@ -103,24 +102,6 @@ async fn write(url: &str, wallet: WalletId, period: Period, mut document: impl D
     Ok(closing)
 }
 
-/// What a cause says beyond its kind and its reference.
-pub(super) fn note(cause: &Cause) -> String {
-    match cause {
-        Cause::Credit { reason, .. } => reason.clone(),
-        Cause::Debit { .. } => String::new(),
-        Cause::Grant { plan_id, payment_id: Some(payment_id), .. } => {
-            format!("{plan_id}, paid by {payment_id}")
-        }
-        Cause::Grant { plan_id, payment_id: None, .. } => format!("{plan_id}, free"),
-        Cause::BundleGrant { credit_bundle_id, .. } => credit_bundle_id.to_string(),
-        Cause::Expiry { ended_at, .. } => format!("cycle ended {}", timestamp(*ended_at)),
-        Cause::Cancellation { reason, .. } => serde_json::to_value(reason)
-            .ok()
-            .and_then(|name| name.as_str().map(ToOwned::to_owned))
-            .unwrap_or_default(),
-    }
-}
-
 /// Text in columns.
 struct Text(Stdout);
 
@@ -153,7 +134,7 @@ impl Output for Text {
         let StatementLine { occurred_at, entry, after, .. } = line;
         let change = entry.change.total().map_err(io::Error::other)?.to_string();
         let texts = [timestamp(*occurred_at), entry.cause.reference()];
-        self.funds([&texts[0], entry.cause.kind(), &texts[1]], &change, *after, &note(&entry.cause))
+        self.funds([&texts[0], entry.cause.kind(), &texts[1]], &change, *after, &entry.cause.note())
     }
 }
 
@@ -206,7 +187,7 @@ impl Output for Csv {
             place.partition.to_string(),
             place.position.to_string(),
             entry.cause.reference(),
-            note(&entry.cause),
+            entry.cause.note(),
         ];
         Ok(self.0.write_record(about.into_iter().chain(amounts(entry.change)).chain(amounts(*after)))?)
     }

@@ -12,7 +12,7 @@ use farthing_log::audit::Findings;
 use farthing_log::audit::statement::{Closing, Output, StatementLine};
 use farthing_log::verify::Head;
 
-use super::statement::{Document, amounts, note};
+use super::statement::{Document, amounts};
 use crate::output::timestamp;
 
 #[derive(Template)]
@@ -125,7 +125,7 @@ impl<W: Write> Output for Page<W> {
                 balance,
                 plan_credit,
                 bundle_credit,
-                note: note(&entry.cause),
+                note: entry.cause.note(),
             },
         )
     }

@@ -2,7 +2,7 @@
 //!
 //! Invariant: the entries of a wallet, added up from its creation, are its balance and its credit at every position.
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, SecondsFormat, Utc};
 use serde::{Deserialize, Serialize};
 
 use crate::event::{
@@ -116,6 +116,26 @@ impl Cause {
             | Self::Expiry { subscription_id, .. }
             | Self::Cancellation { subscription_id, .. } => subscription_id.to_string(),
             Self::BundleGrant { payment_id, .. } => payment_id.to_string(),
+        }
+    }
+
+    /// What it says beyond its kind and its reference, for people. Empty for a call.
+    pub fn note(&self) -> String {
+        match self {
+            Self::Credit { reason, .. } => reason.clone(),
+            Self::Debit { .. } => String::new(),
+            Self::Grant { plan_id, payment_id: Some(payment_id), .. } => {
+                format!("{plan_id}, paid by {payment_id}")
+            }
+            Self::Grant { plan_id, payment_id: None, .. } => format!("{plan_id}, free"),
+            Self::BundleGrant { credit_bundle_id, .. } => credit_bundle_id.to_string(),
+            Self::Expiry { ended_at, .. } => {
+                format!("cycle ended {}", ended_at.to_rfc3339_opts(SecondsFormat::Millis, true))
+            }
+            Self::Cancellation { reason, .. } => serde_json::to_value(reason)
+                .ok()
+                .and_then(|name| name.as_str().map(ToOwned::to_owned))
+                .unwrap_or_default(),
         }
     }
 }

@@ -4,13 +4,13 @@
 //! periods have every entry once, and each opens with what the one before it closed with.
 
 use chrono::{DateTime, Utc};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::entry::Funds;
 use crate::money::Error;
 
 /// A period: from an instant, up to another one, without it. Open ends are the beginning and the present end of the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Period {
     /// The first instant.
     pub from: Option<DateTime<Utc>>,

@@ -31,6 +31,7 @@ mod doctor;
 mod documented;
 mod erasure;
 mod every_generation;
+mod export;
 mod feed;
 mod full_scenario;
 mod given_servers;

@@ -61,10 +61,10 @@ pub(crate) struct Args {
     tolerance: Option<Amount>,
     /// The first instant of the period: a date, or a time such as 2026-11-01T00:00:00Z [default: the beginning; with
     /// --usage, the first day of the file].
-    #[arg(long, value_name = "TIME", value_parser = flags::instant)]
+    #[arg(long, value_name = "TIME", value_parser = crate::value_parsers::instant)]
     from: Option<DateTime<Utc>>,
     /// The end of the period, which is not part of it [default: now; with --usage, the day after the last one of the file].
-    #[arg(long, value_name = "TIME", value_parser = flags::instant)]
+    #[arg(long, value_name = "TIME", value_parser = crate::value_parsers::instant)]
     to: Option<DateTime<Utc>>,
     #[command(flatten)]
     format: FormatFlags,

@@ -1,8 +1,8 @@
 //! What an auditor reads from the log: trial balances, statements of wallets, explained requests, states as of a moment,
-//! reconciliations. What is read is verified:
-//! positions and the chain of hashes. `verify/` proves more.
+//! reconciliations, exports. What is read is verified: positions and the chain of hashes. `verify/` proves more.
 
 pub mod explain;
+pub mod export;
 mod findings;
 mod partition_of;
 mod partition_reader;
@@ -49,6 +49,15 @@ pub enum Error {
         /// The position of the newest event.
         last: i64,
     },
+    /// The merchant is in another partition than the one asked for.
+    #[error("the merchant is in partition {partition}")]
+    MerchantElsewhere {
+        /// The merchant's partition.
+        partition: Partition,
+    },
+    /// The previous export is of other partitions.
+    #[error("the previous export is of another log: its partitions are not those of this one")]
+    OtherLog,
     /// No event names the wallet.
     #[error("no event of the log names the wallet {0}")]
     UnknownWallet(WalletId),

@@ -180,6 +180,16 @@ impl Ends {
         self.0.iter().find(|(of, ..)| *of == partition).map_or(0, |(_, last, _)| *last)
     }
 
+    /// An error unless the partition has come to `position`.
+    pub(super) fn has(&self, partition: Partition, position: i64) -> Result<(), Error> {
+        let head = self.0.iter().find(|(of, ..)| *of == partition);
+        let (_, last, _) = head.ok_or(Error::NoSuchPartition { partition })?;
+        if position > *last {
+            return Err(Error::NoSuchPosition { partition, position, last: *last });
+        }
+        Ok(())
+    }
+
     /// Reads and verifies a partition to its end, or to the position `until` before it. Returns the last event read.
     pub(super) async fn read_partition(
         &self,

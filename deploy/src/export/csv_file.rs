@@ -1,0 +1,76 @@
+//! Comma-separated values by RFC 4180: UTF-8, a header, lines that end with CR LF. No value is an empty field.
+//!
+//! Invariant: no field begins a formula in a spreadsheet. See decision 0090.
+
+use std::borrow::Cow;
+use std::io;
+
+use csv::{Terminator, Writer, WriterBuilder};
+use farthing_log::audit::export::{Column, Kind, Value};
+
+use super::hashed_file::{HashedFile, Stored};
+use super::table_file::{RowWriter, ten_digits, time};
+
+/// What a spreadsheet takes for the beginning of a formula, also in the wide forms of East Asian scripts. A tab or a line
+/// break before it is skipped by some.
+const FORMULA: [char; 11] = ['=', '+', '-', '@', '\t', '\r', '\n', '＝', '＋', '－', '＠'];
+
+/// A CSV file that is being written.
+pub(super) struct CsvFile {
+    writer: Writer<HashedFile>,
+    columns: &'static [Column],
+}
+
+impl CsvFile {
+    /// Begins the file with its header.
+    pub(super) fn new(out: HashedFile, columns: &'static [Column]) -> io::Result<Self> {
+        let mut writer = WriterBuilder::new().terminator(Terminator::CRLF).from_writer(out);
+        writer.write_record(columns.iter().map(|column| column.name))?;
+        Ok(Self { writer, columns })
+    }
+}
+
+impl RowWriter for CsvFile {
+    fn row(&mut self, row: &[Value]) -> io::Result<()> {
+        for (column, value) in self.columns.iter().zip(row) {
+            let field = match value {
+                Value::Null => Cow::Borrowed(""),
+                Value::Text(text) if column.kind == Kind::Text => no_formula(text),
+                Value::Text(text) => Cow::Borrowed(text.as_str()),
+                Value::Integer(number) => Cow::Owned(number.to_string()),
+                Value::Amount(amount) => Cow::Owned(ten_digits(amount.decimal())?),
+                Value::Quantity(quantity) => Cow::Owned(ten_digits(*quantity)?),
+                Value::Time(at) => Cow::Owned(time(column.kind, *at)),
+            };
+            self.writer.write_field(field.as_bytes())?;
+        }
+        Ok(self.writer.write_record(None::<&[u8]>)?)
+    }
+
+    fn finish(self: Box<Self>) -> io::Result<Stored> {
+        self.writer.into_inner().map_err(|error| io::Error::other(error.to_string()))?.finish()
+    }
+}
+
+/// The text, with an apostrophe before it if it would be a formula, or if it would be taken for one that was changed so.
+fn no_formula(text: &str) -> Cow<'_, str> {
+    if text.trim_start_matches('\'').starts_with(FORMULA) {
+        return Cow::Owned(format!("'{text}"));
+    }
+    Cow::Borrowed(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_that_would_be_a_formula_gets_an_apostrophe_that_can_be_taken_off_again() {
+        for text in ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "＝1", "'=1", "''@a"] {
+            assert_eq!(no_formula(text), format!("'{text}"), "{text:?}");
+        }
+        for text in ["", "gpt-4o", "a=1", "'", "'a", "GET https://a/", "{\"a\":\"=1\"}", " "] {
+            assert_eq!(no_formula(text), text, "{text:?}");
+        }
+    }
+}
