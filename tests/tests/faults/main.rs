@@ -8,6 +8,7 @@
 
 mod abandoned;
 mod aftermath;
+mod checkpoints;
 mod cluster;
 mod documented;
 mod feed;
