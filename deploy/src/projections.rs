@@ -2,6 +2,7 @@
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Subcommand;
+use farthing_projector::Digests;
 use serde::Serialize;
 
 use crate::database::Database;
@@ -13,7 +14,7 @@ pub(crate) enum Command {
     /// Rebuild a read model from the log beside the live one, compare the two, then swap them.
     Rebuild(Args),
     /// Rebuild a read model from the log, compare it with the live one, then drop the copy. Fails on any difference.
-    Verify(Args),
+    Verify(VerifyArgs),
 }
 
 /// Flags of `projections rebuild` and `projections verify`.
@@ -26,6 +27,17 @@ pub(crate) struct Args {
     name: String,
     #[command(flatten)]
     format: OutputFormat,
+}
+
+/// Flags of `projections verify`.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct VerifyArgs {
+    #[command(flatten)]
+    of: Args,
+    /// Report SHA-256 over each table, live and rebuilt: of the text of each row and a line feed, in the order of the texts'
+    /// bytes. The live rows wait longer.
+    #[arg(long)]
+    sha256: bool,
 }
 
 /// Runs the subcommand.
@@ -41,8 +53,10 @@ async fn rebuild(args: &Args) -> Result<()> {
     args.format.print(&report.context("cannot rebuild the read model")?)
 }
 
-async fn verify(args: &Args) -> Result<()> {
-    let report = farthing_projector::verify(&args.database.reachable_url().await?, &args.name).await;
+async fn verify(VerifyArgs { of: args, sha256 }: &VerifyArgs) -> Result<()> {
+    let digests = if *sha256 { Digests::Compute } else { Digests::LeaveOut };
+    let url = args.database.reachable_url().await?;
+    let report = farthing_projector::verify(&url, &args.name, digests).await;
     let report = report.context("cannot verify the read model")?;
     args.format.print(&report)?;
     refuse_differences(&report)

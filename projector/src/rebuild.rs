@@ -15,6 +15,7 @@ use crate::checkpoint;
 use crate::engine::{Error, Generation, MAX_EVENTS, Projection, fold};
 use crate::models::with_projection;
 use crate::schemas::Schemas;
+use crate::table_digest::{Digests, TableDigest, digests};
 use crate::writer::Statements;
 use crate::writers::Writers;
 
@@ -59,6 +60,9 @@ pub struct RebuildReport {
     pub rows: i64,
     /// Rows that were in one generation only.
     pub differences: i64,
+    /// SHA-256 over each table, if it was asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tables: Vec<TableDigest>,
 }
 
 /// What happens to the generation that was built.
@@ -70,20 +74,29 @@ enum Outcome {
 
 /// Rebuilds the read model `name` from the first event, under live traffic, and replaces the live one.
 pub async fn rebuild(database_url: &str, name: &str) -> Result<RebuildReport, Error> {
-    dispatch(database_url, name, Outcome::Swap).await
+    dispatch(database_url, name, Outcome::Swap, Digests::LeaveOut).await
 }
 
 /// Rebuilds the read model `name` from the first event, under live traffic, and only compares it with the live one.
-pub async fn verify(database_url: &str, name: &str) -> Result<RebuildReport, Error> {
-    dispatch(database_url, name, Outcome::Drop).await
+pub async fn verify(database_url: &str, name: &str, digests: Digests) -> Result<RebuildReport, Error> {
+    dispatch(database_url, name, Outcome::Drop, digests).await
 }
 
-async fn dispatch(database_url: &str, name: &str, outcome: Outcome) -> Result<RebuildReport, Error> {
+async fn dispatch(
+    database_url: &str,
+    name: &str,
+    outcome: Outcome,
+    digests: Digests,
+) -> Result<RebuildReport, Error> {
     let model = ReadModel::named(name).ok_or_else(|| Error::NoSuchModel(name.to_owned()))?;
-    with_projection!(model, P => build::<P>(database_url, outcome).await)
+    with_projection!(model, P => build::<P>(database_url, outcome, digests).await)
 }
 
-async fn build<P: Projection>(database_url: &str, outcome: Outcome) -> Result<RebuildReport, Error> {
+async fn build<P: Projection>(
+    database_url: &str,
+    outcome: Outcome,
+    digests: Digests,
+) -> Result<RebuildReport, Error> {
     let model = P::MODEL;
     let client = connect::connect(database_url, Role::Projector).await?;
     let schemas = Schemas::load(&client).await?;
@@ -92,7 +105,7 @@ async fn build<P: Projection>(database_url: &str, outcome: Outcome) -> Result<Re
     let mut leadership = leadership.ok_or(Error::RebuildRunning(model.name()))?;
     let live = leadership.client_mut();
     drop_leftovers(live, name).await?;
-    let report = build_compared::<P>(database_url, live, name, outcome).await?;
+    let report = build_compared::<P>(database_url, live, name, (outcome, digests)).await?;
     leadership.release().await?;
     Ok(report)
 }
@@ -103,7 +116,7 @@ async fn build_compared<P: Projection>(
     database_url: &str,
     live: &mut Client,
     name: &str,
-    outcome: Outcome,
+    (outcome, wanted): (Outcome, Digests),
 ) -> Result<RebuildReport, Error> {
     let model = P::MODEL;
     let number = live_checkpoint(live, model, name).await?.generation + 1;
@@ -133,12 +146,16 @@ async fn build_compared<P: Projection>(
         events: target.events(),
         rows: 0,
         differences: 0,
+        tables: Vec::new(),
     };
     for table in model.tables() {
         let sql = |sql: &str| sql.replace("{live}", name).replace("{new}", &schema).replace("{table}", table);
         report.differences +=
             hold.query_one(&sql(DIFFERENCES), &[]).await?.try_get::<_, i64>("differences")?;
         report.rows += hold.query_one(&sql(COUNT), &[]).await?.try_get::<_, i64>("rows")?;
+    }
+    if wanted == Digests::Compute {
+        report.tables = digests(&hold, model, (name, &schema)).await?;
     }
     if outcome == Outcome::Swap {
         let old = format!("{name}_g{}", number - 1);

@@ -122,7 +122,7 @@ def main():
     parser.add_argument("--partitions", type=int, default=8)
     parser.add_argument("--merchants", type=int, default=1)
     options = parser.parse_args()
-    options.gateways, options.stock, options.set = 1, False, []
+    options.gateways, options.stock, options.set, options.gateway = 1, [], [], []
     folder = tempfile.mkdtemp(prefix="farthing-growth-")
     os.chmod(folder, 0o755)
     builds, mock = [], None

@@ -5,6 +5,7 @@ use farthing_log::audit::Place;
 use farthing_log::audit::trial_balance::Moment;
 
 use crate::output::timestamp;
+use crate::value_parsers::instant;
 
 /// Flags that choose the format.
 #[derive(Debug, Clone, Copy, clap::Args)]

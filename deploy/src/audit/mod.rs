@@ -1,6 +1,7 @@
 //! `farthing audit`: what an auditor asks the ledger. Each command reads the log itself, verifies what it reads, and fails on
 //! any finding. Gateways may run meanwhile.
 
+mod checkpoint_flags;
 mod explain;
 mod flags;
 mod head;

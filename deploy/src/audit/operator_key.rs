@@ -1,4 +1,5 @@
-//! The operator's Ed25519 key, in PEM as `openssl genpkey -algorithm ed25519` writes it: it signs published heads and proofs.
+//! The operator's Ed25519 key, in PEM as `openssl genpkey -algorithm ed25519` writes it: it signs published heads, checkpoints
+//! and proofs.
 
 use std::path::Path;
 
@@ -33,6 +34,7 @@ impl Signer for OperatorKey {
 }
 
 /// The key that signatures must be of.
+#[derive(PartialEq, Eq)]
 pub(super) enum TrustedKey {
     /// Any key: a signature then proves only that its line was not changed by accident.
     Any,
@@ -41,6 +43,11 @@ pub(super) enum TrustedKey {
 }
 
 impl TrustedKey {
+    /// The public half of `key`.
+    pub(super) fn of(key: &OperatorKey) -> Self {
+        Self::Of(key.0.public_key().as_ref().try_into().expect("an Ed25519 key has 32 bytes"))
+    }
+
     /// Reads a PEM file, as `openssl pkey -pubout` writes it.
     pub(super) fn read(file: Option<&Path>) -> Result<Self> {
         let Some(file) = file else { return Ok(Self::Any) };
@@ -92,10 +99,6 @@ mod tests {
         OperatorKey(Ed25519KeyPair::generate().unwrap())
     }
 
-    fn trusted(key: &OperatorKey) -> TrustedKey {
-        TrustedKey::Of(key.0.public_key().as_ref().try_into().unwrap())
-    }
-
     #[test]
     fn a_signature_holds_for_its_message_and_its_key_alone() {
         let (own, other) = (key(), key());
@@ -103,7 +106,7 @@ mod tests {
         let check = |check: &TrustedKey, public: &str, signature: &str, message: &[u8]| {
             check.verify(Some(public), Some(signature), message)
         };
-        for any in [&trusted(&own), &TrustedKey::Any] {
+        for any in [&TrustedKey::of(&own), &TrustedKey::Any] {
             assert_eq!(check(any, &public, &signature, b"a head"), Ok(()));
             assert!(check(any, &public, &signature, b"a hear").is_err());
             assert!(check(any, &public, &signature.replace(&signature[..1], "g"), b"a head").is_err());
@@ -113,9 +116,9 @@ mod tests {
         }
         let (public, signature) = other.sign(b"a head");
         assert_eq!(check(&TrustedKey::Any, &public, &signature, b"a head"), Ok(()));
-        let refused = check(&trusted(&own), &public, &signature, b"a head").unwrap_err();
+        let refused = check(&TrustedKey::of(&own), &public, &signature, b"a head").unwrap_err();
         assert!(refused.contains("another key"), "{refused}");
-        assert!(trusted(&own).verify(None, None, b"a head").is_err());
+        assert!(TrustedKey::of(&own).verify(None, None, b"a head").is_err());
         assert_eq!(TrustedKey::Any.verify(None, None, b"a head"), Ok(()));
     }
 }

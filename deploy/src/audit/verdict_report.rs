@@ -6,17 +6,18 @@ use std::process::ExitCode;
 use anstyle::{AnsiColor, Style};
 use farthing_core::partition::Partition;
 use farthing_log::verify::verdict::{Check, Outcome, Place, Verdict};
-use farthing_log::verify::{Audit, Head, Sums};
+use farthing_log::verify::{Audit, Head, Sums, Trusted};
 use serde::Serialize;
 
 /// The checks of the log itself: the first position that one of them finds broken is where the log was changed.
-const OF_THE_LOG: [Check; 6] = [
+const OF_THE_LOG: [Check; 7] = [
     Check::RecordBatches,
     Check::Positions,
     Check::HashChain,
     Check::Heads,
     Check::Events,
     Check::PublishedHeads,
+    Check::SignedCheckpoints,
 ];
 
 /// All verdicts.
@@ -24,25 +25,30 @@ const OF_THE_LOG: [Check; 6] = [
 pub(super) struct VerdictReport {
     /// Broken if any check is.
     verdict: Outcome,
-    /// The number of events.
+    /// The number of events that were verified.
     events: u64,
+    /// The number of events before the trusted checkpoints, which were not read.
+    trusted_events: u64,
     /// How long the run took.
     milliseconds: u128,
     /// The first position of each partition at which the log itself is broken.
     first_broken: Vec<Place>,
     checks: Vec<Verdict>,
+    /// The checkpoints that partitions began at.
+    trusted: Vec<Trusted>,
     heads: Vec<Head>,
     sums: Sums,
 }
 
 impl VerdictReport {
     pub(super) fn new(audit: Audit, milliseconds: u128) -> Self {
-        let Audit { heads, events, sums, tallies, .. } = audit;
+        let Audit { heads, events, trusted, sums, tallies, .. } = audit;
+        let trusted_events = trusted.iter().map(|trusted| trusted.position.unsigned_abs()).sum();
         let checks = tallies.verdicts();
         let is_broken = checks.iter().any(|check| check.verdict == Outcome::Broken);
         let verdict = if is_broken { Outcome::Broken } else { Outcome::Verified };
         let first_broken = first_broken(&checks);
-        Self { verdict, events, milliseconds, first_broken, checks, heads, sums }
+        Self { verdict, events, trusted_events, milliseconds, first_broken, checks, trusted, heads, sums }
     }
 
     /// 0 if nothing is broken, 1 otherwise.
@@ -58,7 +64,11 @@ impl VerdictReport {
         for check in &self.checks {
             let style = style(check.verdict);
             let (word, name) = (check.verdict.name(), check.check.name());
-            writeln!(out, "{style}{word:<8}{style:#}  {name:<15}  {} checked", check.checked)?;
+            write!(out, "{style}{word:<8}{style:#}  {name:<18}  {} checked", check.checked)?;
+            if check.trusted > 0 {
+                write!(out, ", {} trusted", check.trusted)?;
+            }
+            writeln!(out)?;
             for reason in &check.skipped {
                 writeln!(out, "{:10}skipped: {reason}", "")?;
             }
@@ -72,12 +82,22 @@ impl VerdictReport {
                 writeln!(out, "{:10}and {} more", "", check.broken - shown)?;
             }
         }
+        for Trusted { partition, position, written_at, .. } in &self.trusted {
+            writeln!(
+                out,
+                "partition {partition}: the checkpoint of {written_at} is trusted up to position {position}; nothing up to there was read"
+            )?;
+        }
         for place in &self.first_broken {
             writeln!(out, "the log is broken from {place} on")?;
         }
         let style = style(self.verdict);
         let seconds = self.milliseconds / 1_000;
-        writeln!(out, "\n{style}{}{style:#}: {} events in {seconds} s", self.verdict.name(), self.events)
+        write!(out, "\n{style}{}{style:#}: {} events in {seconds} s", self.verdict.name(), self.events)?;
+        if self.trusted_events > 0 {
+            write!(out, ", after {} that are trusted", self.trusted_events)?;
+        }
+        writeln!(out)
     }
 }
 
@@ -138,7 +158,7 @@ mod tests {
         report.write_text(&mut text).unwrap();
         let text = anstream::adapter::strip_bytes(&text).into_vec();
         let text = String::from_utf8(text).unwrap();
-        assert!(text.contains("skipped   read_tables      0 checked\n          skipped: why\n"), "{text}");
+        assert!(text.contains("skipped   read_tables         0 checked\n          skipped: why\n"), "{text}");
         assert!(text.ends_with("\nverified: 7 events in 2 s\n"), "{text}");
     }
 }

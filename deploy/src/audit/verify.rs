@@ -12,6 +12,7 @@ use farthing_log::verify::verdict::{Check, Tallies};
 use farthing_log::verify::{self, Plan, Progress};
 use farthing_projector::ReadModel;
 
+use super::checkpoint_flags::CheckpointFlags;
 use super::operator_key::TrustedKey;
 use super::progress_line;
 use super::verdict_report::VerdictReport;
@@ -39,9 +40,11 @@ pub(crate) struct Args {
     /// File of `audit head`: the log must contain every head in it.
     #[arg(long, value_name = "FILE")]
     head: Option<PathBuf>,
-    /// Ed25519 public key in PEM that must have signed every line of the file.
+    /// Ed25519 public key in PEM that must have signed every line of the file, and every checkpoint.
     #[arg(long, env = "FARTHING_AUDIT_PUBLIC_KEY_FILE", value_name = "FILE")]
     public_key_file: Option<PathBuf>,
+    #[command(flatten)]
+    checkpoints: CheckpointFlags,
     /// Leave out the read tables, which are folded again into a copy beside them.
     #[arg(long)]
     skip_read_tables: bool,
@@ -57,8 +60,14 @@ pub(super) async fn run(args: Args) -> Result<ExitCode> {
     let started = Instant::now();
     ensure!(args.to.is_none_or(|to| to >= args.from), "--to is before --from");
     let partition = args.partition.map(Partition::new);
-    let plan =
-        Plan { partition, from: args.from, to: args.to, published: published(&args)?, jobs: jobs(&args) };
+    let plan = Plan {
+        partition,
+        from: args.from,
+        to: args.to,
+        published: published(&args)?,
+        checkpoints: args.checkpoints.plan(args.public_key_file.as_deref())?,
+        jobs: jobs(&args),
+    };
     let url = args.database.reachable_url().await?;
     let progress = Arc::<Progress>::default();
     let audit = tokio::select! {

@@ -122,6 +122,12 @@ impl Serialize for Total {
     }
 }
 
+impl<'de> Deserialize<'de> for Total {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        <Decimal as Deserialize>::deserialize(deserializer).map(Self)
+    }
+}
+
 impl FromStr for Amount {
     type Err = Error;
 

@@ -9,6 +9,7 @@
 mod abandoned;
 mod aftermath;
 mod archive;
+mod checkpoints;
 mod cluster;
 mod documented;
 mod feed;

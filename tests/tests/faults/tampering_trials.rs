@@ -37,9 +37,9 @@ fn seed() -> u64 {
 }
 
 /// An instance with a log worth tampering with, which is idle.
-struct Scene {
-    instance: &'static Instance,
-    sql: tokio_postgres::Client,
+pub(crate) struct Scene {
+    pub(crate) instance: &'static Instance,
+    pub(crate) sql: tokio_postgres::Client,
     random: fastrand::Rng,
     /// The arguments that name the published heads and the key.
     head: [String; 4],
@@ -48,7 +48,7 @@ struct Scene {
 }
 
 impl Scene {
-    async fn set() -> Self {
+    pub(crate) async fn set() -> Self {
         let seed = seed();
         let instance: &'static Instance = Box::leak(Box::new(Instance::start(1).await));
         let path = |name: &str| instance.file(name).into_os_string().into_string().unwrap();
@@ -90,7 +90,7 @@ impl Scene {
     }
 
     /// Runs `audit verify`: its exit code and its report.
-    async fn verify(&self, arguments: &[&str]) -> (Option<i32>, Value) {
+    pub(crate) async fn verify(&self, arguments: &[&str]) -> (Option<i32>, Value) {
         let arguments = [&["audit", "verify"], arguments].concat();
         let output = self.instance.command(&arguments).await;
         let report = serde_json::from_slice(&output.stdout);
@@ -104,7 +104,7 @@ impl Scene {
     }
 
     /// The log of a random partition that has one.
-    async fn log(&mut self) -> StoredLog {
+    pub(crate) async fn log(&mut self) -> StoredLog {
         let heads = &self.published[self.published.len() - 1];
         let used: Vec<_> = heads.iter().filter(|head| head.position > 10).collect();
         let partition = used[self.random.usize(..used.len())].partition;
@@ -150,7 +150,7 @@ impl Scene {
     }
 }
 
-fn check<'r>(report: &'r Value, name: &str) -> &'r Value {
+pub(crate) fn check<'r>(report: &'r Value, name: &str) -> &'r Value {
     let checks = report["checks"].as_array().unwrap();
     checks.iter().find(|check| check["check"] == name).unwrap_or_else(|| panic!("{name}: {report}"))
 }

@@ -28,7 +28,7 @@ use serde::de::DeserializeOwned;
 use self::csv_file::CsvFile;
 use self::payments_file::PaymentMapping;
 use self::usage_file::UsageMapping;
-use super::flags::{self, FormatFlags};
+use super::flags::FormatFlags;
 use super::{progress_line, verdict};
 use crate::database::Database;
 use crate::value_parsers;

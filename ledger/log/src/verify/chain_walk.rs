@@ -54,6 +54,17 @@ impl ChainWalk {
         Self { from, position: from - 1, hash, ..self }
     }
 
+    /// The partition after `position`, where `hash` is that of the event there, which is trusted.
+    pub(super) const fn after(mut self, position: i64, hash: Hash) -> Self {
+        (self.from, self.position, self.hash, self.agreed) = (position + 1, position, hash, position);
+        self
+    }
+
+    /// The next published position, if it is `last` or before it.
+    pub(super) fn next_published(&self, last: i64) -> Option<i64> {
+        self.published.last().map(|published| published.position).filter(|position| *position <= last)
+    }
+
     fn skip_published(&self, tallies: &mut Tallies) {
         let reason = format!("partition {}: published positions outside of the run", self.partition);
         tallies.skip(Check::PublishedHeads, reason);
@@ -155,9 +166,14 @@ impl ChainWalk {
             self.find(tallies, Check::HashChain, position, (text, hex(&self.hash), hex(stored)));
             self.hash = *stored;
         }
+        self.compare_published(position, self.hash, tallies);
+    }
+
+    /// Compares the published positions up to `position` with `hash`, which is that of the event there.
+    pub(super) fn compare_published(&mut self, position: i64, hash: Hash, tallies: &mut Tallies) {
         while let Some(published) = self.published.pop_if(|published| published.position <= position) {
             tallies.checked(Check::PublishedHeads, 1);
-            if published.hash == self.hash {
+            if published.hash == hash {
                 self.agreed = position;
                 continue;
             }
@@ -168,9 +184,20 @@ impl ChainWalk {
                 published.line,
                 self.agreed + 1,
             );
-            let hashes = (hex(&published.hash), hex(&self.hash));
+            let hashes = (hex(&published.hash), hex(&hash));
             self.find(tallies, Check::PublishedHeads, position, (text, hashes.0, hashes.1));
         }
+    }
+
+    /// Reports that the log does not have the next published position.
+    pub(super) fn miss_published(&mut self, tallies: &mut Tallies) {
+        let Some(published) = self.published.pop() else { return };
+        tallies.checked(Check::PublishedHeads, 1);
+        let (position, line) = (published.position, published.line);
+        let text =
+            format!("{}: the event is missing; line {line} of the file published it", self.at(position));
+        let found = (hex(&published.hash), "no event".to_owned());
+        self.find(tallies, Check::PublishedHeads, position, (text, found.0, found.1));
     }
 
     fn report_damage(&mut self, batch: &StoredBatch<'_>, damaged: &Damaged, tallies: &mut Tallies) {

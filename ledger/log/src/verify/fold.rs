@@ -8,7 +8,7 @@ use farthing_core::ids::WalletId;
 use farthing_core::money::{self, Amount, Total};
 use farthing_core::partition::Partitions;
 use farthing_core::state::{State, StateKey, Wallet, WalletOwner, apply, effects};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::verdict::{Check, Finding, Place, Tallies};
 use crate::record;
@@ -46,7 +46,33 @@ pub struct Sums {
     expired_wallets: BTreeSet<WalletId>,
 }
 
+/// The sums of what moved, without what there is now.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Moved {
+    credited: Total,
+    granted: Total,
+    expired: Total,
+    debited: Total,
+}
+
 impl Sums {
+    pub(super) const fn moved(&self) -> Moved {
+        let Self { credited, granted, expired, debited, .. } = *self;
+        Moved { credited, granted, expired, debited }
+    }
+
+    /// The wallets whose credit expired.
+    pub(super) const fn expired_wallets(&self) -> &BTreeSet<WalletId> {
+        &self.expired_wallets
+    }
+
+    /// Goes on from the sums of a checkpoint.
+    pub(super) fn resume(moved: &Moved, expired_wallets: BTreeSet<WalletId>) -> Self {
+        let Moved { credited, granted, expired, debited } = *moved;
+        Self { credited, granted, expired, debited, expired_wallets, ..Self::default() }
+    }
+
     fn count(&mut self, movement: Option<(WalletId, Movement)>) -> Result<(), money::Error> {
         let Some((wallet_id, movement)) = movement else { return Ok(()) };
         let (sum, amount) = match movement {

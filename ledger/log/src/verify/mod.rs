@@ -4,11 +4,13 @@
 //! Invariant: it writes nothing, and memory does not grow with the number of events.
 
 mod batch;
+mod beginning;
 mod chain_walk;
 mod fold;
 mod pages;
 pub mod published_heads;
 mod run;
+pub mod signed_checkpoints;
 mod stored_states;
 pub mod verdict;
 
@@ -19,7 +21,7 @@ use farthing_core::partition::Partition;
 use serde::Serialize;
 
 pub use self::fold::Sums;
-pub use self::run::{Audit, Plan, Progress, run};
+pub use self::run::{Audit, Plan, Progress, Trusted, run};
 use self::verdict::MAX_FINDINGS;
 use super::connect::redacted;
 use super::reader;
@@ -53,6 +55,9 @@ pub enum Error {
     /// The sums over all partitions cannot be written.
     #[error("the sum over all partitions {0}")]
     Money(#[from] money::Error),
+    /// The folder of the checkpoints cannot be used.
+    #[error(transparent)]
+    Checkpoints(#[from] signed_checkpoints::Error),
     /// A task of the audit was stopped.
     #[error("the audit was stopped")]
     Stopped,
@@ -90,7 +95,7 @@ pub struct Head {
 }
 
 impl From<Audit> for Report {
-    fn from(Audit { heads, events, states, sums, tallies }: Audit) -> Self {
+    fn from(Audit { heads, events, trusted: _, states, sums, tallies }: Audit) -> Self {
         let verdicts = tallies.verdicts();
         let findings_count = verdicts.iter().map(|verdict| verdict.broken).sum();
         let findings = verdicts.into_iter().flat_map(|verdict| verdict.findings);
@@ -101,6 +106,6 @@ impl From<Audit> for Report {
 
 /// Audits the whole log of `database_url`, `jobs` partitions at once.
 pub async fn report(database_url: &str, jobs: usize) -> Result<Report, Error> {
-    let plan = Plan { partition: None, from: 1, to: None, published: None, jobs };
+    let plan = Plan { partition: None, from: 1, to: None, published: None, checkpoints: None, jobs };
     Ok(run(database_url, plan, &Arc::default()).await?.into())
 }

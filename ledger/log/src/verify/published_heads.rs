@@ -207,7 +207,8 @@ fn digest(line: &str) -> String {
     hex(&Sha256::digest(line))
 }
 
-fn hash_of(text: &str) -> Option<Hash> {
+/// The hash of 64 hexadecimal digits.
+pub(super) fn hash_of(text: &str) -> Option<Hash> {
     let digits = text.as_bytes();
     let mut hash = Hash::default();
     if digits.len() != 2 * hash.len() {

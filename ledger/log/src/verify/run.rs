@@ -7,14 +7,17 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use farthing_core::partition::{Partition, Partitions};
 use farthing_core::secret::hex;
 use farthing_core::state::generation;
+use serde::Serialize;
 use tokio::task::JoinSet;
 use tokio_postgres::{Client, IsolationLevel};
 
 use super::batch::StoredBatch;
+use super::beginning;
 use super::chain_walk::{ChainWalk, Next};
 use super::fold::{Fold, Sums};
 use super::pages::Pages;
 use super::published_heads::PublishedHeads;
+use super::signed_checkpoints::{CheckpointPlan, Checkpoints, Writer};
 use super::stored_states::{self, CHECKPOINT};
 use super::verdict::{Check, Finding, Place, Tallies};
 use super::{Error, Head};
@@ -41,6 +44,8 @@ pub struct Plan {
     pub to: Option<i64>,
     /// Published heads that the log must contain.
     pub published: Option<PublishedHeads>,
+    /// The signed checkpoints that the audit begins at and writes.
+    pub checkpoints: Option<CheckpointPlan>,
     /// The number of partitions that are verified at once. Each takes two connections.
     pub jobs: usize,
 }
@@ -74,8 +79,10 @@ impl Progress {
 pub struct Audit {
     /// The heads of the partitions.
     pub heads: Vec<Head>,
-    /// The number of events.
+    /// The number of events that were verified.
     pub events: u64,
+    /// The checkpoints that partitions began at.
+    pub trusted: Vec<Trusted>,
     /// The number of states that were folded and compared.
     pub states: usize,
     /// The sums of money over the partitions whose states are known.
@@ -84,8 +91,22 @@ pub struct Audit {
     pub tallies: Tallies,
 }
 
+/// The checkpoint that the audit of a partition began at. Nothing up to it was read.
+#[derive(Debug, Clone, Serialize)]
+pub struct Trusted {
+    /// The partition.
+    pub partition: Partition,
+    /// The position, which is the number of events that are trusted.
+    pub position: i64,
+    /// The hash of the event there, in hexadecimal. It is that of the log.
+    pub hash: String,
+    /// When the checkpoint was written.
+    pub written_at: String,
+}
+
 /// Audits the log of `database_url`.
-pub async fn run(database_url: &str, plan: Plan, progress: &Arc<Progress>) -> Result<Audit, Error> {
+pub async fn run(database_url: &str, mut plan: Plan, progress: &Arc<Progress>) -> Result<Audit, Error> {
+    let checkpoints = plan.checkpoints.take().map(Checkpoints::open).transpose()?;
     let client = connect::connect(database_url, Role::Owner).await?;
     let partitions = partitions::load(&client).await?.ok_or(Error::NoPartitions)?;
     let chosen: Vec<_> = partitions.all().filter(|of| plan.partition.is_none_or(|one| one == *of)).collect();
@@ -101,7 +122,13 @@ pub async fn run(database_url: &str, plan: Plan, progress: &Arc<Progress>) -> Re
         progress.total.fetch_add((events - plan.from + 1).max(0), Ordering::Relaxed);
     }
     drop(client);
+    let mut whole = Audit::default();
+    match &checkpoints {
+        Some(checkpoints) => checkpoints.tell(&mut whole.tallies),
+        None => whole.tallies.skip(Check::SignedCheckpoints, "no folder of checkpoints was given"),
+    }
     let (plan, url): (_, Arc<str>) = (Arc::new(plan), database_url.into());
+    let checkpoints = Arc::new(checkpoints);
     let (mut tasks, mut next) = (JoinSet::new(), chosen.iter());
     let mut audits = Vec::new();
     loop {
@@ -109,9 +136,11 @@ pub async fn run(database_url: &str, plan: Plan, progress: &Arc<Progress>) -> Re
             && let Some(partition) = next.next()
         {
             let (partition, url) = (*partition, Arc::clone(&url));
-            let (plan, progress) = (Arc::clone(&plan), Arc::clone(progress));
+            let (plan, progress, checkpoints) =
+                (Arc::clone(&plan), Arc::clone(progress), Arc::clone(&checkpoints));
             tasks.spawn(async move {
-                let audit = PartitionAudit::open(&url, partition, partitions, &plan, &progress).await?;
+                let of = Of { partition, partitions, checkpoints: checkpoints.as_ref().as_ref() };
+                let audit = PartitionAudit::open(&url, of, &plan, &progress).await?;
                 Ok::<_, Error>((partition, audit.run(&url).await?))
             });
         }
@@ -119,7 +148,6 @@ pub async fn run(database_url: &str, plan: Plan, progress: &Arc<Progress>) -> Re
         audits.push(done.map_err(|_| Error::Stopped)??);
     }
     audits.sort_by_key(|(partition, _)| *partition);
-    let mut whole = Audit::default();
     for (_, audit) in audits {
         whole.add(audit)?;
     }
@@ -131,6 +159,7 @@ impl Audit {
         self.heads.extend(other.heads);
         self.events += other.events;
         self.states += other.states;
+        self.trusted.extend(other.trusted);
         self.sums.add(&other.sums)?;
         self.tallies.add(other.tallies);
         Ok(())
@@ -153,6 +182,13 @@ impl End {
     }
 }
 
+/// What the audit of a partition is about.
+struct Of<'p> {
+    partition: Partition,
+    partitions: Partitions,
+    checkpoints: Option<&'p Checkpoints>,
+}
+
 /// The audit of a partition.
 struct PartitionAudit<'p> {
     partition: Partition,
@@ -163,13 +199,15 @@ struct PartitionAudit<'p> {
     walk: ChainWalk,
     fold: Fold,
     seen: Audit,
+    writer: Option<Writer<'p>>,
+    /// Whether the last event that was followed is the last one of its record batch.
+    ends_a_batch: bool,
 }
 
 impl<'p> PartitionAudit<'p> {
     async fn open(
         database_url: &str,
-        partition: Partition,
-        partitions: Partitions,
+        Of { partition, partitions, checkpoints }: Of<'p>,
         plan: &'p Plan,
         progress: &'p Progress,
     ) -> Result<Self, Error> {
@@ -189,8 +227,24 @@ impl<'p> PartitionAudit<'p> {
             let place = Place { partition, position: plan.from };
             fold.lose(&mut seen.tallies, place, "states are folded from the first event of a partition");
         }
+        let mut writer = None;
+        if let Some(checkpoints) = checkpoints {
+            let with = (checkpoints, to, End::load(&client, partition).await?.last);
+            let at = beginning::find(&client, partition, with, &mut seen.tallies, &mut fold).await?;
+            writer = checkpoints.writer(partition, at.as_ref().map(|(signed, _)| *signed));
+            if let Some((signed, begin)) = at {
+                let position = signed.position();
+                let with = (walk, position, &begin);
+                walk = beginning::after(&client, partition, with, &mut seen.tallies).await?;
+                after = begin.pages;
+                let (hash, written_at) = (hex(&begin.hash), signed.written_at().to_owned());
+                seen.trusted.push(Trusted { partition, position, hash, written_at });
+                progress.total.fetch_sub(position, Ordering::Relaxed);
+            }
+        }
         let pages = Pages::new(Arc::clone(&client), after);
-        Ok(Self { partition, plan, progress, client, pages, walk, fold, seen })
+        let ends_a_batch = true;
+        Ok(Self { partition, plan, progress, client, pages, walk, fold, seen, writer, ends_a_batch })
     }
 
     async fn run(mut self, database_url: &str) -> Result<Audit, Error> {
@@ -209,6 +263,7 @@ impl<'p> PartitionAudit<'p> {
             self.seen.sums.add(&self.fold.sums)?;
         }
         self.seen.events = self.walk.events;
+        self.write_checkpoint()?;
         Ok(self.seen)
     }
 
@@ -228,6 +283,10 @@ impl<'p> PartitionAudit<'p> {
             }
             let events = i64::try_from(self.walk.events - events).unwrap_or(0);
             self.progress.done.fetch_add(events, Ordering::Relaxed);
+            self.ends_a_batch = batch.last_position() == self.walk.position;
+            if self.writer.as_ref().is_some_and(|writer| writer.is_due(self.walk.position)) {
+                self.write_checkpoint()?;
+            }
             // The connections share the threads.
             tokio::task::yield_now().await;
         }
@@ -298,6 +357,16 @@ impl<'p> PartitionAudit<'p> {
         Ok(())
     }
 
+    /// Writes a checkpoint after the last event. An audit begins at the start of a record batch.
+    fn write_checkpoint(&mut self) -> Result<(), Error> {
+        if let Some(writer) = &mut self.writer
+            && self.ends_a_batch
+        {
+            writer.write((self.walk.position, &self.walk.hash), &self.fold, &self.seen.tallies)?;
+        }
+        Ok(())
+    }
+
     fn ends_before(&self, what: &str) -> String {
         format!("partition {}: --to is before {what}", self.partition)
     }
@@ -341,14 +410,15 @@ impl<'p> PartitionAudit<'p> {
 }
 
 /// Where a run begins that does not begin with the first event.
-struct Begin {
-    hash: Hash,
+pub(super) struct Begin {
+    /// The hash of the event before.
+    pub(super) hash: Hash,
     pages: BatchPages,
 }
 
 impl Begin {
     /// After the event at `position`, whose stored hash is taken as it is.
-    async fn load(client: &Client, partition: Partition, position: i64) -> Result<Self, Error> {
+    pub(super) async fn load(client: &Client, partition: Partition, position: i64) -> Result<Self, Error> {
         let missing = Error::NoBeginning { partition, position };
         let found = BatchPages::after(client, partition, position).await?;
         let Some((pages, row)) = found else { return Err(missing) };

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use farthing_core::partition::Partition;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The number of findings of a check that a report shows. Further findings are only counted.
 pub const MAX_FINDINGS: usize = 100;
 
 /// A check of the audit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Check {
     /// Each record batch has as many lines and hashes as events were appended, in UTF-8.
@@ -35,6 +35,8 @@ pub enum Check {
     StoredStates,
     /// The log still contains each published head.
     PublishedHeads,
+    /// The log still contains the event of each signed checkpoint.
+    SignedCheckpoints,
     /// The rows of the read models are the fold of the events up to their checkpoint.
     ReadTables,
 }
@@ -53,6 +55,7 @@ impl Check {
         Self::Balances,
         Self::StoredStates,
         Self::PublishedHeads,
+        Self::SignedCheckpoints,
         Self::ReadTables,
     ];
 
@@ -70,6 +73,7 @@ impl Check {
             Self::Balances => "balances",
             Self::StoredStates => "stored_states",
             Self::PublishedHeads => "published_heads",
+            Self::SignedCheckpoints => "signed_checkpoints",
             Self::ReadTables => "read_tables",
         }
     }
@@ -137,6 +141,8 @@ pub struct Verdict {
     pub verdict: Outcome,
     /// The number of things that were looked at: events, batches, states, rows or heads.
     pub checked: u64,
+    /// The number of further things that an earlier run looked at, as the trusted checkpoints say which this run began at.
+    pub trusted: u64,
     /// What was left out, each with its reason.
     pub skipped: Vec<String>,
     /// The number of findings.
@@ -151,6 +157,7 @@ pub struct Verdict {
 #[derive(Debug, Default)]
 struct Tally {
     checked: u64,
+    trusted: u64,
     broken: u64,
     skipped: Vec<String>,
     first: BTreeMap<Partition, i64>,
@@ -172,6 +179,21 @@ impl Tallies {
     /// `count` more things were looked at.
     pub fn checked(&mut self, check: Check, count: u64) {
         self.0.entry(check).or_default().checked += count;
+    }
+
+    /// A trusted checkpoint says that `count` things were looked at before it.
+    pub(super) fn trust(&mut self, check: Check, count: u64) {
+        self.0.entry(check).or_default().trusted += count;
+    }
+
+    /// The number of things that were looked at, by this run or before its checkpoint.
+    pub(super) fn covered(&self, check: Check) -> u64 {
+        self.0.get(&check).map_or(0, |tally| tally.checked + tally.trusted)
+    }
+
+    /// Whether something is broken.
+    pub(super) fn is_broken(&self) -> bool {
+        self.0.values().any(|tally| tally.broken > 0)
     }
 
     /// Something is broken.
@@ -197,6 +219,7 @@ impl Tallies {
         for (check, other) in other.0 {
             let tally = self.0.entry(check).or_default();
             tally.checked += other.checked;
+            tally.trusted += other.trusted;
             tally.broken += other.broken;
             tally.findings.extend(other.findings);
             tally.findings.truncate(MAX_FINDINGS);
@@ -212,8 +235,11 @@ impl Tallies {
     /// The verdict of every check. A check that never ran is skipped.
     pub fn verdicts(mut self) -> Vec<Verdict> {
         let verdict = |check| {
-            let Tally { checked, broken, skipped, first, findings } =
+            let Tally { checked, trusted, broken, mut skipped, first, findings } =
                 self.0.remove(&check).unwrap_or_default();
+            if (checked, skipped.is_empty()) == (0, true) && trusted > 0 {
+                skipped.push("there is nothing after the trusted checkpoints".to_owned());
+            }
             let verdict = match (broken, checked) {
                 (0, 0) if !skipped.is_empty() => Outcome::Skipped,
                 (0, _) => Outcome::Verified,
@@ -221,7 +247,7 @@ impl Tallies {
             };
             let place = |(partition, position)| Place { partition, position };
             let first_broken = first.into_iter().map(place).collect();
-            Verdict { check, verdict, checked, skipped, broken, first_broken, findings }
+            Verdict { check, verdict, checked, trusted, skipped, broken, first_broken, findings }
         };
         Check::ALL.into_iter().map(verdict).collect()
     }
@@ -273,6 +299,23 @@ mod tests {
         assert_eq!(of(Check::States).skipped, ["partition 1: why"]);
         assert_eq!(of(Check::Events).verdict, Outcome::Skipped);
         assert_eq!(of(Check::Heads).verdict, Outcome::Verified, "an empty log has nothing to look at");
+    }
+
+    #[test]
+    fn what_is_trusted_is_counted_apart_and_alone_verifies_nothing() {
+        let mut tallies = Tallies::default();
+        tallies.trust(Check::States, 3);
+        tallies.trust(Check::Events, 3);
+        tallies.checked(Check::Events, 2);
+        let mut whole = Tallies::default();
+        whole.add(tallies);
+        assert_eq!((whole.covered(Check::Events), whole.is_broken()), (5, false));
+        let verdicts = whole.verdicts();
+        let of = |check| verdicts.iter().find(|verdict| verdict.check == check).unwrap();
+        let (events, states) = (of(Check::Events), of(Check::States));
+        assert_eq!((events.verdict, events.checked, events.trusted), (Outcome::Verified, 2, 3));
+        assert_eq!((states.verdict, states.checked, states.trusted), (Outcome::Skipped, 0, 3));
+        assert_eq!(states.skipped.len(), 1);
     }
 
     #[test]

@@ -1,0 +1,256 @@
+#!/usr/bin/env python3
+"""Measures `farthing audit verify` beside a plain COPY of the same rows, its memory as the log grows, and whether the read
+tables that are built again have the same SHA-256, as Markdown.
+
+    tests/compare/verification.py PROGRAM [--events 1000000,10000000] [options]
+
+A few calls through a gateway begin the log. Then the gateway stops, and copies of the last call are appended, each with an id
+and balances of its own, so that the log holds from its first event to its last. Needs what compare.py needs, and openssl.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.parse
+from decimal import Decimal
+
+from compare import Build, cpu, eventually, wrk
+from growth import high_water_mb
+
+CALLS_PER_BATCH = 16
+COLUMNS = "partition, first_position, count, recorded_at, writer, events, hashes"
+EPOCH_OF_POSTGRES = 946_684_800_000_000
+READ_MODELS = ["customers", "connections", "meters", "spend_keys", "secret_keys", "checkout_sessions", "requests", "usage",
+               "payment_methods", "plans", "subscriptions", "entries"]
+
+
+class Chain:
+    """The end of a partition, and the last call of its merchant."""
+
+    def __init__(self, build, partition):
+        self.partition = partition
+        position, head = build.sql(
+            f"SELECT position, encode(hash, 'hex') FROM ledger.heads WHERE partition = {partition}").split("|")
+        self.position, self.hash = int(position), bytes.fromhex(head)
+        micros, self.writer = build.sql(
+            "SELECT (extract(epoch FROM recorded_at) * 1000000)::bigint, writer FROM ledger.batches "
+            f"WHERE partition = {partition} ORDER BY first_position DESC LIMIT 1").split("|")
+        self.micros = int(micros)
+        lines = build.sql(f"SELECT convert_from(events, 'UTF8') FROM ledger.batches WHERE partition = {partition} "
+                          "ORDER BY first_position").splitlines()
+        events = [json.loads(line) for line in lines]
+        self.balances, metered = {}, []
+        for at, event in enumerate(events):
+            body = event["body"]
+            if event["kind"] in ("wallet.credited", "wallet.debited"):
+                self.balances[body["wallet_id"]] = Decimal(body["balance_after"])
+            if event["kind"] == "request.metered":
+                metered.append(at)
+        last = events[metered[-1]]["body"]
+        self.tier = max(int(events[at]["body"]["tier_position"]) for at in metered)
+        request = last["request_id"]
+        own = [line for line, event in zip(lines, events) if event["body"].get("request_id") == request]
+        kinds = [json.loads(line)["kind"] for line in own]
+        assert kinds == ["request.opened", "request.metered", "wallet.debited", "wallet.debited"], kinds
+        self.draws = []
+        for at, line in enumerate(own):
+            own[at] = line.replace(request, "{id}") if "{" not in request else sys.exit("an id has braces")
+        own[1] = own[1].replace(f'"tier_position":"{last["tier_position"]}"', '"tier_position":"{tier}"')
+        for at in (2, 3):
+            body = json.loads(own[at])["body"]
+            self.draws.append((body["wallet_id"], Decimal(body["amount"])))
+            own[at] = own[at].replace(f'"balance_after":"{body["balance_after"]}"', '"balance_after":"{balance}"')
+        self.lines, self.prefix, self.number = own, request[:14], 0
+        created = next(at for at, event in enumerate(events) if event["kind"] == "customer.created")
+        self.customer_line, self.customer = lines[created], events[created]["body"]
+
+    def new_customer(self):
+        """The line of a further customer, which has three states: itself, its wallet and its reference id."""
+        self.number += 1
+        line, number = self.customer_line, f"{self.number:016}"
+        for member in ("customer_id", "wallet_id"):
+            line = line.replace(self.customer[member], self.customer[member][:14] + number)
+        return [line.replace(self.customer["reference_id"], f"{self.customer['reference_id']} {number}").encode()]
+
+    def call(self):
+        """The lines of the next call."""
+        self.number += 1
+        self.tier += 1
+        request = f"{self.prefix}{self.number:016}"
+        first, second, *debits = self.lines
+        lines = [first.replace("{id}", request), second.replace("{id}", request).replace("{tier}", str(self.tier))]
+        for line, (wallet, amount) in zip(debits, self.draws):
+            self.balances[wallet] -= amount
+            lines.append(line.replace("{id}", request).replace("{balance}", f"{self.balances[wallet]:.10f}"))
+        return [line.encode() for line in lines]
+
+    def batch(self, lines_of):
+        """The next record batch, as a row of a binary COPY."""
+        lines = [line for _ in range(CALLS_PER_BATCH) for line in lines_of(self)]
+        first, hashes, writer = self.position + 1, [], self.writer.encode()
+        link = struct.pack(">iq", 8, self.micros) + struct.pack(">i", len(writer)) + writer
+        for line in lines:
+            self.position += 1
+            digest = hashlib.sha256(self.hash)
+            digest.update(struct.pack(">iq", 8, self.position) + link + struct.pack(">i", len(line)) + line)
+            self.hash = digest.digest()
+            hashes.append(self.hash)
+        fields = [struct.pack(">h", self.partition), struct.pack(">q", first), struct.pack(">i", len(lines)),
+                  struct.pack(">q", self.micros - EPOCH_OF_POSTGRES), writer, b"\n".join(lines), b"".join(hashes)]
+        return struct.pack(">h", len(fields)) + b"".join(struct.pack(">i", len(field)) + field for field in fields)
+
+
+def append(build, chains, events, lines_of=Chain.call):
+    """Appends copies of calls, or what else `lines_of` makes, until the log has `events` events."""
+    copy = subprocess.Popen(["psql", "-X", "-q", build.url, "-c", f"COPY ledger.batches ({COLUMNS}) FROM STDIN BINARY"],
+                            stdin=subprocess.PIPE)
+    copy.stdin.write(b"PGCOPY\n\xff\r\n\0" + struct.pack(">ii", 0, 0))
+    while sum(chain.position for chain in chains) < events:
+        for chain in chains:
+            copy.stdin.write(chain.batch(lines_of))
+    copy.stdin.write(struct.pack(">h", -1))
+    copy.stdin.close()
+    if copy.wait():
+        sys.exit("the copies of calls cannot be appended")
+    for chain in chains:
+        build.sql(f"UPDATE ledger.heads SET position = {chain.position}, hash = '\\x{chain.hash.hex()}' "
+                  f"WHERE partition = {chain.partition}")
+    build.sql("CHECKPOINT", "ANALYZE ledger.batches")
+
+
+def run(command, stdout=None):
+    """Runs a command: seconds, CPU seconds of its own, the most memory in MB, its exit code and its output."""
+    began = time.monotonic()
+    with tempfile.TemporaryFile("w+") as out:
+        process = subprocess.Popen(command, stdout=out if stdout is None else stdout)
+        peak, used = 0, 0
+        while process.poll() is None:
+            try:
+                peak, used = max(peak, high_water_mb(process.pid)), cpu(process.pid)
+            except (OSError, TypeError):
+                pass  # it has just ended
+            time.sleep(0.02)
+        took = time.monotonic() - began
+        out.seek(0)
+        return took, used, peak, process.returncode, out.read()
+
+
+def verify(build, more=()):
+    took, used, peak, code, out = run([build.program, "audit", "verify", "--json", "--skip-read-tables", "--database-url",
+                                       build.url, *more])
+    report = json.loads(out)
+    if code or report["verdict"] != "verified":
+        sys.exit(f"the log is not sound: {out[:2000]}")
+    return took, used, peak, report
+
+
+def measure(build, rounds, folder, has_checkpoints):
+    head = build.head()
+    size = build.sql("SELECT pg_size_pretty(pg_total_relation_size('ledger.batches'))")
+    print(f"\n{head} events in {build.sql('SELECT count(*) FROM ledger.batches')} record batches, {size} with indexes\n")
+    print("| what | seconds | events/s | CPU s: program, Postgres | memory of the program, MB |\n|---|---|---|---|---|")
+    rows = f"SELECT {COLUMNS} FROM ledger.batches"
+    server = ["psql", "-X", "-q", build.url, "-c", f"COPY ({rows}) TO '/dev/null'"]
+    client = ["psql", "-X", "-q", build.url, "-c", f"COPY ({rows}) TO STDOUT"]
+
+    def show(what, measured, *arguments):
+        before = build.used()["Postgres"]
+        took, used, peak, *rest = measured(*arguments)
+        # A backend counts as soon as it has ended.
+        time.sleep(0.5)
+        postgres = build.used()["Postgres"] - before
+        print(f"| {what} | {took:.1f} | {head / took:.0f} | {used:.1f}, {postgres:.1f} | {peak:.0f} |", flush=True)
+        return rest
+
+    for _ in range(rounds):
+        show("`COPY` to /dev/null by the server", run, server)
+        show("`COPY` to stdout, discarded", run, client, subprocess.DEVNULL)
+        show("`audit verify`", verify, build)
+        show("`audit verify --jobs 1`", verify, build, ["--jobs", "1"])
+    if has_checkpoints:
+        checkpoints = os.path.join(folder, f"checkpoints-{head}")
+        key = os.path.join(folder, "audit.pem")
+        subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", key], check=True, stderr=subprocess.DEVNULL)
+        flags = ["--checkpoints", checkpoints, "--key-file", key, "--checkpoint-every", "250000"]
+        show("`audit verify`, writing checkpoints", verify, build, flags)
+        report, = show("`audit verify` from the last checkpoints", verify, build, flags)
+        print(f"\nThe last run trusted {report['trusted_events']} events and verified {report['events']}.")
+        files = [entry.stat().st_size for entry in os.scandir(checkpoints)]
+        print(f"\n{len(files) // 2} checkpoints, {sum(files) / 1024:.0f} KiB")
+
+
+def digests(build):
+    head = build.head()
+    eventually("the read tables show the log", lambda: build.shown() >= head, 1800)
+    print(f"\nSHA-256 over the read tables after {head} events:\n\n| table | rows | live | rebuilt |\n|---|---|---|---|")
+    for model in READ_MODELS:
+        report = build.operate(["projections", "verify", model, "--sha256"])
+        for table in report["tables"]:
+            if table["live"] != table["rebuilt"]:
+                sys.exit(f"{model}: {table}")
+            print(f"| {model}.{table['table']} | {table['rows']} | {table['live'][:16]}… | {table['rebuilt'][:16]}… |", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("program")
+    parser.add_argument("--events", default="1000000,10000000", help="sizes of the log, in ascending order")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--partitions", type=int, default=8)
+    parser.add_argument("--merchants", type=int, default=4)
+    parser.add_argument("--customers", type=int, default=0, help="add customers at the end, to see what states take")
+    parser.add_argument("--digests", action="store_true", help="also compare the read tables at the first size")
+    options = parser.parse_args()
+    options.gateways, options.stock, options.set, options.gateway = 1, [], [], []
+    folder = tempfile.mkdtemp(prefix="farthing-verification-")
+    os.chmod(folder, 0o755)
+    build, mock = None, None
+    try:
+        build = Build("verified", options.program, folder, options)
+        for _ in range(options.merchants):
+            build.add_merchant()
+        ready = os.path.join(folder, "mock.json")
+        mock = subprocess.Popen([options.program, "mock-provider", "--listen", "127.0.0.1:0", "--openai-listen",
+                                 "127.0.0.1:0", "--ready-file", ready],
+                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        address = eventually("the mock provider", lambda: json.load(open(ready)))
+        target = "/v1/forward?u=" + urllib.parse.quote(f"http://{address['listen'][0].split('//')[-1]}/usage", safe="")
+        wrk([(target, token) for token in build.merchants], [port for _, port in build.gateways], 8, 2, folder)
+        at_rest = ("SELECT count(*) = 0 FROM ledger.heads AS h JOIN ledger.checkpoints AS c USING (partition) "
+                   "WHERE h.position <> c.position")
+        eventually("the states are stored", lambda: build.sql(at_rest) == "t")
+        build.gateways[0][0].send_signal(signal.SIGTERM)
+        build.gateways[0][0].wait(60)
+        used = build.sql("SELECT partition FROM ledger.heads WHERE position > 100 ORDER BY 1").split()
+        chains = [Chain(build, int(partition)) for partition in used]
+        help_text = subprocess.run([options.program, "audit", "verify", "--help"], capture_output=True, text=True).stdout
+        for number, events in enumerate(int(size) for size in options.events.split(",")):
+            if number == 1:
+                build.projector.send_signal(signal.SIGTERM)
+                build.projector.wait(60)
+            append(build, chains, events)
+            if number == 0 and options.digests:
+                digests(build)
+            measure(build, options.rounds, folder, "--checkpoints" in help_text)
+        if options.customers:
+            append(build, chains, sum(chain.position for chain in chains) + options.customers, Chain.new_customer)
+            measure(build, 1, folder, "--checkpoints" in help_text)
+    finally:
+        if build:
+            build.stop()
+        if mock:
+            mock.terminate()
+        shutil.rmtree(folder, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
