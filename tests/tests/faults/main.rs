@@ -9,6 +9,7 @@
 mod abandoned;
 mod aftermath;
 mod cluster;
+mod cut_off;
 mod documented;
 mod feed;
 mod group_commit;
