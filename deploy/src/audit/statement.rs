@@ -13,7 +13,7 @@ use farthing_log::audit::statement::{self, Closing, Output, StatementLine};
 use super::fail_on;
 use super::flags::{self, Format, FormatFlags};
 use crate::database::Database;
-use crate::output::{Shown, timestamp};
+use crate::output::timestamp;
 
 /// Flags of `audit statement`.
 #[derive(Debug, Clone, clap::Args)]
@@ -90,7 +90,7 @@ impl Text {
         let row = format!(
             "{at:<24}  {kind:<12}  {reference:<30}  {change:>18}  {balance:>18}  {plan:>18}  {bundles:>18}  {note}"
         );
-        writeln!(self.0, "{}", Shown(row.trim_end()))
+        writeln!(self.0, "{}", row.trim_end())
     }
 
     fn funds(&mut self, texts: [&str; 3], change: &str, funds: Funds, note: &str) -> io::Result<()> {
