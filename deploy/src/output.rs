@@ -73,7 +73,30 @@ impl OutputFormat {
 
 /// A string without quotes; any other value as JSON.
 fn plain(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned)
+    Shown(value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned)).to_string()
+}
+
+/// A text for a terminal. What comes from the log may hold what a terminal would obey: such characters are shown as escapes.
+/// A line feed would begin a line of their own.
+pub(crate) struct Shown<T>(pub(crate) T);
+
+impl<T: AsRef<str>> Display for Shown<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for character in self.0.as_ref().chars() {
+            if is_obeyed(character) {
+                write!(f, "{}", character.escape_default())?;
+            } else {
+                write!(f, "{character}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a character moves the cursor, begins a command to the terminal, or changes the direction of the text after it.
+fn is_obeyed(character: char) -> bool {
+    character.is_control()
+        || matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Prints a line.
@@ -117,6 +140,19 @@ mod tests {
     use anyhow::anyhow;
 
     use super::*;
+
+    #[test]
+    fn what_a_terminal_would_obey_is_shown_as_an_escape() {
+        for (text, shown) in [
+            ("Ada Lovelace, ключ 鍵 🔑", "Ada Lovelace, ключ 鍵 🔑"),
+            ("\u{1b}]52;c;ZXZpbA==\u{7}", "\\u{1b}]52;c;ZXZpbA==\\u{7}"),
+            ("a\nb\r\tc\u{7f}\u{9b}2J", "a\\nb\\r\\tc\\u{7f}\\u{9b}2J"),
+            ("a\u{202e}b\u{2066}", "a\\u{202e}b\\u{2066}"),
+        ] {
+            assert_eq!(plain(&Value::from(text)), shown);
+        }
+        assert_eq!(plain(&serde_json::json!({"a": "\u{9b}2J"})), r#"{"a":"\u{9b}2J"}"#);
+    }
 
     #[test]
     fn an_error_is_printed_with_each_cause_once() {

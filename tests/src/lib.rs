@@ -17,6 +17,7 @@ pub mod document;
 pub mod feed;
 pub mod instance;
 pub mod leader;
+pub mod link;
 pub mod log;
 pub mod managed;
 pub mod merchant;

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::fail_on;
 use crate::database::Database;
-use crate::output::{OutputFormat, print_line, timestamp};
+use crate::output::{OutputFormat, Shown, print_line, timestamp};
 
 /// Flags of `audit explain`.
 #[derive(Debug, Clone, clap::Args)]
@@ -201,7 +201,7 @@ fn name(value: &impl Serialize) -> String {
 }
 
 fn show(label: &str, value: impl Display) -> Result<()> {
-    print_line(format!("{label:<15} {value}"))
+    print_line(format!("{label:<15} {}", Shown(value.to_string())))
 }
 
 fn show_some(label: &str, value: Option<impl Display>) -> Result<()> {

@@ -9,6 +9,8 @@ use farthing_log::verify::verdict::{Check, Outcome, Place, Verdict};
 use farthing_log::verify::{Audit, Head, Sums, Trusted};
 use serde::Serialize;
 
+use crate::output::Shown;
+
 /// The checks of the log itself: the first position that one of them finds broken is where the log was changed.
 const OF_THE_LOG: [Check; 7] = [
     Check::RecordBatches,
@@ -73,9 +75,9 @@ impl VerdictReport {
                 writeln!(out, "{:10}skipped: {reason}", "")?;
             }
             for finding in &check.findings {
-                writeln!(out, "{:10}{}", "", finding.text)?;
-                writeln!(out, "{:12}expected  {}", "", finding.expected)?;
-                writeln!(out, "{:12}found     {}", "", finding.found)?;
+                writeln!(out, "{:10}{}", "", Shown(&finding.text))?;
+                writeln!(out, "{:12}expected  {}", "", Shown(&finding.expected))?;
+                writeln!(out, "{:12}found     {}", "", Shown(&finding.found))?;
             }
             let shown = u64::try_from(check.findings.len()).unwrap_or(0);
             if check.broken > shown {

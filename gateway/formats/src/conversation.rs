@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use serde_json::Number;
 
 use crate::error::RequestError;
-use crate::json::Json;
+use crate::json::{Json, ValuesLeft};
 
 /// A value with the path of the field that it came from, for a writer that must refuse it.
 #[derive(Clone, Debug, PartialEq)]
@@ -312,11 +312,11 @@ impl Given<OutputFormat> {
 
 impl ToolCall {
     /// The arguments as an object. No text at all is an empty object.
-    pub(crate) fn arguments_object(&self) -> Result<Json, String> {
+    pub(crate) fn arguments_object(&self, left: &ValuesLeft) -> Result<Json, String> {
         if self.arguments.trim().is_empty() {
             return Ok(Json::Object(Vec::new()));
         }
-        let arguments = Json::parse(self.arguments.as_bytes())?;
+        let arguments = Json::parse_within(self.arguments.as_bytes(), left)?;
         if arguments.is_object() { Ok(arguments) } else { Err("is no object".to_owned()) }
     }
 }

@@ -47,6 +47,11 @@ pub(crate) trait StreamReader: Send + Sync {
 pub(crate) trait StreamWriter: Send + Sync {
     /// Writes what the client gets for this piece.
     fn write(&mut self, delta: Delta, out: &mut Events) -> Result<(), ResponseError>;
+
+    /// The bytes of the answer that it keeps.
+    fn kept_bytes(&self) -> usize {
+        0
+    }
 }
 
 /// Written events.
@@ -99,11 +104,22 @@ pub(crate) struct Kept(usize);
 impl Kept {
     /// Adds a piece to what is kept.
     pub(crate) fn push(&mut self, text: &mut String, piece: &str) -> Result<(), ResponseError> {
-        self.0 += piece.len();
+        self.add(piece.len())?;
+        text.push_str(piece);
+        Ok(())
+    }
+
+    /// Counts so many bytes more.
+    pub(crate) fn add(&mut self, bytes: usize) -> Result<(), ResponseError> {
+        self.0 = self.0.saturating_add(bytes);
         if self.0 > MAX_KEPT_BYTES {
             return Err(ResponseError::TooLong { limit_bytes: MAX_KEPT_BYTES });
         }
-        text.push_str(piece);
         Ok(())
+    }
+
+    /// What was counted.
+    pub(crate) const fn bytes(&self) -> usize {
+        self.0
     }
 }

@@ -7,30 +7,34 @@ use serde_json::Number;
 use crate::conversation::Given;
 use crate::error::RequestError;
 use crate::json::{Json, Members};
+use crate::path::Path;
+
+/// The most bytes of a name that is repeated: an id of an answer is in each of its events and items.
+pub(crate) const MAX_NAME_BYTES: usize = 512;
 
 /// A value with its path, such as `messages[2].content`.
 #[derive(Debug)]
 pub(crate) struct Field {
-    path: String,
+    path: Path,
     value: Json,
 }
 
 /// The fields of an object that were not taken yet.
 #[derive(Debug)]
 pub(crate) struct Fields {
-    path: String,
+    path: Path,
     members: Members,
 }
 
 impl Field {
     /// A whole document.
     pub(crate) fn root(value: Json) -> Self {
-        Self { path: String::new(), value }
+        Self { path: Path::default(), value }
     }
 
     /// Its path.
-    pub(crate) fn path(&self) -> &str {
-        if self.path.is_empty() { "body" } else { &self.path }
+    pub(crate) fn path(&self) -> String {
+        self.path.to_string()
     }
 
     /// Its value.
@@ -45,12 +49,12 @@ impl Field {
 
     /// A refusal of a value that the format does not allow.
     pub(crate) fn invalid(&self, message: impl Into<String>) -> RequestError {
-        RequestError::Invalid { field: self.path().to_owned(), message: message.into() }
+        RequestError::Invalid { field: self.path(), message: message.into() }
     }
 
     /// A refusal of a value that cannot be carried over.
     pub(crate) fn unsupported(&self, why: impl Into<String>) -> RequestError {
-        RequestError::Unsupported { field: self.path().to_owned(), why: why.into() }
+        RequestError::Unsupported { field: self.path(), why: why.into() }
     }
 
     pub(crate) fn text(self) -> Result<String, RequestError> {
@@ -87,7 +91,7 @@ impl Field {
     pub(crate) fn list(self) -> Result<Vec<Self>, RequestError> {
         let Json::List(values) = self.value else { return Err(self.invalid("must be an array")) };
         let items = values.into_iter().enumerate();
-        Ok(items.map(|(n, value)| Self { path: format!("{}[{n}]", self.path), value }).collect())
+        Ok(items.map(|(n, value)| Self { path: self.path.item(n), value }).collect())
     }
 
     pub(crate) fn object(self) -> Result<Fields, RequestError> {
@@ -105,15 +109,15 @@ impl Field {
         self,
         read: impl FnOnce(Self) -> Result<T, RequestError>,
     ) -> Result<Given<T>, RequestError> {
-        let field = self.path().to_owned();
+        let field = self.path();
         Ok(Given { field, value: read(self)? })
     }
 }
 
 impl Fields {
     /// The path of the object.
-    pub(crate) fn path(&self) -> &str {
-        if self.path.is_empty() { "body" } else { &self.path }
+    pub(crate) fn path(&self) -> String {
+        self.path.to_string()
     }
 
     /// The same fields with the names of Google's documents. It reads `inline_data` as `inlineData`.
@@ -122,29 +126,24 @@ impl Fields {
         for (name, _) in &mut self.members {
             *name = camel_case(name);
             if !names.insert(name.clone()) {
-                let field = if self.path.is_empty() { name.clone() } else { format!("{}.{name}", self.path) };
+                let field = self.path.member(name).to_string();
                 return Err(RequestError::Invalid { field, message: "is there twice".to_owned() });
             }
         }
         Ok(self)
     }
 
-    /// The path of a member.
-    fn path_of(&self, name: &str) -> String {
-        if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
-    }
-
     /// Takes a field. `null` is as good as absent.
     pub(crate) fn take(&mut self, name: &str) -> Option<Field> {
         let at = self.members.iter().position(|(key, _)| key == name)?;
         let (_, value) = self.members.remove(at);
-        (value != Json::Null).then(|| Field { path: self.path_of(name), value })
+        (value != Json::Null).then(|| Field { path: self.path.member(name), value })
     }
 
     /// Takes a field that must be there.
     pub(crate) fn require(&mut self, name: &str) -> Result<Field, RequestError> {
         self.take(name).ok_or_else(|| RequestError::Invalid {
-            field: self.path_of(name),
+            field: self.path.member(name).to_string(),
             message: "is missing".to_owned(),
         })
     }
@@ -152,6 +151,15 @@ impl Fields {
     /// Takes the text of a field.
     pub(crate) fn text(&mut self, name: &str) -> Result<Option<String>, RequestError> {
         self.take(name).map(Field::text).transpose()
+    }
+
+    /// Takes the text of a field that names something, and is repeated where it is converted.
+    pub(crate) fn name(&mut self, name: &str) -> Result<Option<String>, RequestError> {
+        let Some(field) = self.take(name) else { return Ok(None) };
+        if field.value.as_text().is_some_and(|text| text.len() > MAX_NAME_BYTES) {
+            return Err(field.invalid(format!("must have at most {MAX_NAME_BYTES} bytes")));
+        }
+        field.text().map(Some)
     }
 
     /// Takes a whole number.
@@ -183,7 +191,7 @@ impl Fields {
     pub(crate) fn into_each(self) -> Vec<(String, Field)> {
         let path = self.path;
         let each = self.members.into_iter().map(|(name, value)| {
-            let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+            let path = path.member(&name);
             (name, Field { path, value })
         });
         each.collect()
@@ -204,7 +212,7 @@ impl Fields {
         match self.members.iter().find(|(_, value)| *value != Json::Null) {
             None => Ok(()),
             Some((name, _)) => Err(RequestError::Unsupported {
-                field: self.path_of(name),
+                field: self.path.member(name).to_string(),
                 why: "it has no counterpart in the provider's format".to_owned(),
             }),
         }

@@ -16,6 +16,16 @@ const MAX_VALUES: u32 = 1_000_000;
 /// From here on, a number has no 64-bit integer, and digits of it would be lost.
 const TOO_LARGE_TO_BE_EXACT: f64 = 18_446_744_073_709_551_616.0;
 
+/// The values that further documents of one conversion may have: arguments of calls are documents within texts.
+#[derive(Debug)]
+pub(crate) struct ValuesLeft(Cell<u32>);
+
+impl Default for ValuesLeft {
+    fn default() -> Self {
+        Self(Cell::new(MAX_VALUES))
+    }
+}
+
 /// The members of an object in their order.
 pub(crate) type Members = Vec<(String, Json)>;
 
@@ -33,9 +43,13 @@ pub(crate) enum Json {
 impl Json {
     /// Parses a whole document. The error says what is wrong, and where.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, String> {
-        let values_left = Cell::new(MAX_VALUES);
+        Self::parse_within(bytes, &ValuesLeft::default())
+    }
+
+    /// As [`Self::parse`], for one of several documents that may have so many values together.
+    pub(crate) fn parse_within(bytes: &[u8], left: &ValuesLeft) -> Result<Self, String> {
         let mut deserializer = serde_json::Deserializer::from_slice(bytes);
-        let document = Document { values_left: &values_left }.deserialize(&mut deserializer);
+        let document = Document { values_left: &left.0 }.deserialize(&mut deserializer);
         let document = document.map_err(|error| error.to_string())?;
         deserializer.end().map_err(|error| error.to_string())?;
         Ok(document)

@@ -20,6 +20,7 @@ mod google;
 mod json;
 mod openai_chat;
 mod openai_responses;
+mod path;
 mod provider_error;
 #[cfg(test)]
 mod round_trip;

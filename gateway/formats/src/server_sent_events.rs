@@ -43,10 +43,14 @@ impl EventReader {
         self.add(rest)
     }
 
+    /// The bytes of the event that has not ended yet.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        self.line.len() + self.data.as_ref().map_or(0, Vec::len)
+    }
+
     /// Adds a part of a line.
     fn add(&mut self, bytes: &[u8]) -> Result<(), ResponseError> {
-        let kept = self.line.len() + self.data.as_ref().map_or(0, Vec::len);
-        if kept + bytes.len() > MAX_EVENT_BYTES {
+        if self.kept_bytes() + bytes.len() > MAX_EVENT_BYTES {
             return Err(ResponseError::TooLong { limit_bytes: MAX_EVENT_BYTES });
         }
         self.line.extend_from_slice(bytes);

@@ -6,6 +6,9 @@ use crate::delta::{Delta, Events, StreamReader, StreamWriter};
 use crate::error::ResponseError;
 use crate::server_sent_events::EventReader;
 
+/// The most parts of one event. Each becomes an event, with the id of the answer.
+const MAX_DELTAS: usize = 10_000;
+
 /// Converts a streamed response piece by piece. The pieces may be cut anywhere.
 ///
 /// What the client gets looks complete only if the provider's stream was: an end is written when the provider's end was
@@ -31,6 +34,12 @@ impl StreamConverter {
         Self { events: EventReader::default(), reader, writer, state: State::Running }
     }
 
+    /// The bytes of the response that it keeps: the event that has not ended yet, and what the client gets again at the
+    /// end. At most 32 MiB.
+    pub fn kept_bytes(&self) -> usize {
+        self.events.kept_bytes() + self.writer.kept_bytes()
+    }
+
     /// Takes the next bytes of the provider and returns what the client gets now, which may be nothing.
     pub fn feed(&mut self, bytes: &[u8]) -> Result<Vec<u8>, ResponseError> {
         let mut out = Events::default();
@@ -44,6 +53,10 @@ impl StreamConverter {
             let mut deltas = Vec::new();
             if matches!(state, State::Running) {
                 reader.event(data, &mut deltas)?;
+            }
+            if deltas.len() > MAX_DELTAS {
+                let why = format!("it has more than {MAX_DELTAS} parts");
+                return Err(ResponseError::Unsupported { field: "event".to_owned(), why });
             }
             write(deltas, writer.as_mut(), state, &mut out)
         });

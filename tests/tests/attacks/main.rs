@@ -9,6 +9,7 @@ mod checkout;
 mod checkout_prices;
 mod compression;
 mod connections;
+mod conversion;
 mod dev_folder;
 mod fairness;
 mod framing;

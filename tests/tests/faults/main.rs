@@ -11,6 +11,7 @@ mod aftermath;
 mod archive;
 mod checkpoints;
 mod cluster;
+mod cut_off;
 mod documented;
 mod feed;
 mod group_commit;

@@ -132,11 +132,15 @@ pub(super) async fn prepare(
             }
         }
         Addressed::ByModel(endpoint) => {
+            let conversions = turn.conversions();
             let whole = read_whole(&parts.headers, body, turn, idle, share()).await?;
+            let _turn = conversions.turn(whole.len()).await?;
             ReadCall::by_model(forwarder, (endpoint, &allowed), &whole, (&query, &found), share())?
         }
         Addressed::Rewrite(rewrite) => {
+            let conversions = turn.conversions();
             let whole = read_whole(&parts.headers, body, turn, idle, share()).await?;
+            let _turn = conversions.turn(whole.len()).await?;
             ReadCall::rewritten(forwarder, rewrite, &whole, share())?
         }
     };

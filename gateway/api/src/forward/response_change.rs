@@ -53,13 +53,20 @@ pub(super) enum ResponseChange {
     /// The usage chunk is removed.
     WithoutUsageChunk(ChunkFilter),
     /// Events are converted as they come.
-    Events(Box<StreamConverter>),
+    Events(Box<ConvertedEvents>),
     /// It is collected, and converted at its end.
     Whole(Box<Whole>),
     /// It cannot be converted. Nothing more passes; its end is an error.
     Failed(NotConverted),
     /// No caller is left to get it.
     Discarded,
+}
+
+/// A stream that is converted.
+pub(super) struct ConvertedEvents {
+    converter: StreamConverter,
+    /// The memory of what the converter keeps: a long event, and an answer that is repeated at its end.
+    share: MemoryShare,
 }
 
 /// A response that is collected.
@@ -94,10 +101,10 @@ impl ResponseChange {
                 if !is_plain && status.is_success() {
                     return Self::Failed(NotConverted::Compressed);
                 }
-                if is_stream {
-                    return Self::Events(Box::new(conversion.stream()));
-                }
                 let share = share();
+                if is_stream {
+                    return Self::Events(Box::new(ConvertedEvents { converter: conversion.stream(), share }));
+                }
                 Self::Whole(Box::new(Whole { conversion, status, collected: Vec::new(), share }))
             }
         }
@@ -119,9 +126,7 @@ impl ResponseChange {
             Self::None => return Some(frame),
             Self::Failed(_) | Self::Discarded => return None,
             Self::WithoutUsageChunk(filter) => Ok(filter.pass(frame.data_ref()?)),
-            Self::Events(converter) => {
-                converter.feed(frame.data_ref()?).map(Bytes::from).map_err(NotConverted::from)
-            }
+            Self::Events(events) => events.pass(frame.data_ref()?),
             Self::Whole(whole) => whole.collect(frame.data_ref()?).map(|()| Bytes::new()),
         };
         match changed {
@@ -144,7 +149,7 @@ impl ResponseChange {
         let end = match std::mem::replace(self, Self::Discarded) {
             Self::None | Self::Discarded => Bytes::new(),
             Self::WithoutUsageChunk(mut filter) => filter.end(),
-            Self::Events(converter) => converter.finish()?.into(),
+            Self::Events(events) => events.converter.finish()?.into(),
             Self::Whole(whole) => whole.convert()?,
             Self::Failed(error) => return Err(error),
         };
@@ -172,6 +177,15 @@ impl ResponseChange {
         if let Self::WithoutUsageChunk(_) | Self::Events(_) = self {
             *self = Self::Discarded;
         }
+    }
+}
+
+impl ConvertedEvents {
+    fn pass(&mut self, data: &Bytes) -> Result<Bytes, NotConverted> {
+        let Self { converter, share } = self;
+        let length = converter.kept_bytes() + data.len();
+        share.grow_to(length)?;
+        Ok(beside_others(length, || converter.feed(data))?.into())
     }
 }
 

@@ -11,6 +11,8 @@ use std::time::Duration;
 use farthing_core::ids::MerchantId;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
+use crate::error::ApiError;
+
 /// The turns of one merchant's bodies that are taken at once.
 const AT_ONCE: usize = 4;
 
@@ -22,6 +24,15 @@ const TURN: Allowance = Allowance { pieces: 16, bytes: 16 * 1024 };
 
 /// What of each body passes without a turn. Most calls are no longer, and need none.
 const FREE: Allowance = Allowance { pieces: 64, bytes: 64 * 1024 };
+
+/// The long bodies of one merchant that are read and converted at once.
+const CONVERSIONS_AT_ONCE: usize = 2;
+
+/// The longest body that is converted without waiting for those of other calls, in bytes.
+const SHORT_BODY: usize = 64 * 1024;
+
+/// The longest time that a long body waits for others of its merchant to be converted.
+const CONVERSION_WAIT: Duration = Duration::from_secs(30);
 
 /// The bytes of a response without a caller after which it waits for [`DRAIN_PAUSE`].
 const DRAINED_AT_ONCE: usize = 64 * 1024;
@@ -45,6 +56,7 @@ impl Turns {
                 merchant_id,
                 bodies: Arc::new(Semaphore::new(AT_ONCE)),
                 steps: Arc::new(Semaphore::new(STEPS_AT_ONCE)),
+                conversions: Arc::new(Semaphore::new(CONVERSIONS_AT_ONCE)),
                 drains: Semaphore::new(1),
             });
             all.insert(merchant_id, Arc::downgrade(&merchant));
@@ -65,6 +77,7 @@ struct OfMerchant {
     merchant_id: MerchantId,
     bodies: Arc<Semaphore>,
     steps: Arc<Semaphore>,
+    conversions: Arc<Semaphore>,
     drains: Semaphore,
 }
 
@@ -143,6 +156,11 @@ impl Turn {
         }
     }
 
+    /// The conversions of the merchant, for a body that is still to be read.
+    pub(super) fn conversions(&self) -> Conversions {
+        Conversions(Arc::clone(&self.merchant))
+    }
+
     /// A piece of so many bytes has passed.
     pub(super) const fn passed(&mut self, bytes: usize) {
         self.left.pieces = self.left.pieces.saturating_sub(1);
@@ -158,6 +176,24 @@ impl Turn {
             drop(turn);
             self.drained -= DRAINED_AT_ONCE;
         }
+    }
+}
+
+/// The bodies of a merchant that wait to be read and converted. Each takes a processor for as long as it is long, beside the
+/// tasks of other merchants.
+#[derive(Debug)]
+pub(super) struct Conversions(Arc<OfMerchant>);
+
+impl Conversions {
+    /// Waits until a whole body of so many bytes may be converted; until the turn is dropped, few others are.
+    pub(super) async fn turn(&self, bytes: usize) -> Result<Option<OwnedSemaphorePermit>, ApiError> {
+        if bytes <= SHORT_BODY {
+            return Ok(None);
+        }
+        let turn = Arc::clone(&self.0.conversions).acquire_owned();
+        let turn = tokio::time::timeout(CONVERSION_WAIT, turn).await;
+        let turn = turn.map_err(|_| ApiError::overloaded_by_merchant("conversions of one merchant"))?;
+        Ok(Some(turn.expect("the turns of a merchant are never closed")))
     }
 }
 
@@ -297,6 +333,24 @@ pub(super) mod tests {
         let mut last = bodies.pop().unwrap();
         drop(bodies.pop());
         poll_fn(|cx| last.poll(cx)).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn few_long_bodies_of_a_merchant_are_converted_at_once() {
+        let turns = Turns::default();
+        let (one, other) =
+            (turns.body_of(merchant(1)).conversions(), turns.body_of(merchant(2)).conversions());
+        let mut taken = Vec::new();
+        for _ in 0..CONVERSIONS_AT_ONCE {
+            taken.push(one.turn(SHORT_BODY + 1).await.unwrap().unwrap());
+        }
+        assert!(one.turn(SHORT_BODY).await.unwrap().is_none(), "a short one needs no turn");
+        assert!(other.turn(SHORT_BODY + 1).await.unwrap().is_some(), "another merchant's does not wait");
+        let begun = Instant::now();
+        let refused = one.turn(SHORT_BODY + 1).await.unwrap_err();
+        assert_eq!((refused.code(), begun.elapsed()), ("ledger_unavailable", CONVERSION_WAIT));
+        drop(taken.pop());
+        assert!(one.turn(usize::MAX).await.unwrap().is_some());
     }
 
     #[tokio::test(start_paused = true)]

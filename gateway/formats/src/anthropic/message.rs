@@ -9,10 +9,10 @@ use crate::json::Json;
 
 /// Reads a message.
 pub(super) fn read_message(field: Field, conversation: &mut Conversation) -> Result<(), RequestError> {
-    let path = field.path().to_owned();
+    let path = field.path();
     let mut fields = field.object()?;
     let role = fields.require("role")?;
-    let role_path = role.path().to_owned();
+    let role_path = role.path();
     let role = match role.text()?.as_str() {
         "user" => Role::User,
         "assistant" => Role::Assistant,

@@ -49,7 +49,7 @@ pub(crate) fn read_request(
         tool_choice(field, &mut conversation)?;
     }
     if let Some(field) = fields.take("system") {
-        let path = field.path().to_owned();
+        let path = field.path();
         let parts = content(field)?;
         if !parts.is_empty() {
             conversation.add(Role::System, &path, parts);
@@ -63,7 +63,7 @@ pub(crate) fn read_request(
 }
 
 fn thinking(field: Field, conversation: &mut Conversation) -> Result<(), RequestError> {
-    let path = field.path().to_owned();
+    let path = field.path();
     let mut fields = field.object()?;
     let kind = fields.require("type")?;
     let value = match kind.value().as_text() {
@@ -116,7 +116,7 @@ fn output_config(mut config: Fields, conversation: &mut Conversation) -> Result<
 }
 
 fn tool(field: Field) -> Result<Tool, RequestError> {
-    let path = field.path().to_owned();
+    let path = field.path();
     let mut fields = field.object()?;
     fields.ignore(&["cache_control"]);
     if let Some(kind) = fields.take("type").filter(|kind| kind.value().as_text() != Some("custom")) {
@@ -136,7 +136,7 @@ fn tool(field: Field) -> Result<Tool, RequestError> {
 }
 
 fn tool_choice(field: Field, conversation: &mut Conversation) -> Result<(), RequestError> {
-    let path = field.path().to_owned();
+    let path = field.path();
     let mut fields = field.object()?;
     let kind = fields.require("type")?.text()?;
     let value = match kind.as_str() {

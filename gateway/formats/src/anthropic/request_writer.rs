@@ -7,7 +7,7 @@ use crate::conversation::{
     ToolChoice, ToolResult,
 };
 use crate::error::RequestError;
-use crate::json::{Json, ObjectBuilder, object};
+use crate::json::{Json, ObjectBuilder, ValuesLeft, object};
 
 /// Writes a request with this output limit, in tokens.
 pub(crate) fn write_request(mut conversation: Conversation, output_limit: u64) -> Result<Json, RequestError> {
@@ -33,7 +33,7 @@ pub(crate) fn write_request(mut conversation: Conversation, output_limit: u64) -
     let stop: Option<Vec<Json>> = stop.map(|stop| stop.into_iter().map(Json::from).collect());
     let user = conversation.user.take().map(|user| object! { "user_id": user });
     let is_stream = (conversation.delivery == Delivery::Stream).then_some(true);
-    let mut messages = Vec::new();
+    let (mut messages, left) = (Vec::new(), ValuesLeft::default());
     for turn in conversation.joined_turns() {
         let role = match turn.role {
             Role::User => "user",
@@ -43,7 +43,7 @@ pub(crate) fn write_request(mut conversation: Conversation, output_limit: u64) -
         let blocks: Vec<Json> = turn
             .parts
             .into_iter()
-            .filter_map(|part| write_block(part).transpose())
+            .filter_map(|part| write_block(part, &left).transpose())
             .collect::<Result<_, _>>()?;
         messages.push(object! { "role": role, "content": blocks });
     }
@@ -153,7 +153,7 @@ fn write_tool(tool: Tool) -> Json {
 }
 
 /// Writes a block. Reasoning without a signature is left out: Anthropic takes back only its own.
-fn write_block(part: Given<Part>) -> Result<Option<Json>, RequestError> {
+fn write_block(part: Given<Part>, left: &ValuesLeft) -> Result<Option<Json>, RequestError> {
     let Given { field, value } = part;
     let block = match value {
         Part::Text(text) | Part::Refusal(text) => object! { "type": "text", "text": text },
@@ -170,13 +170,13 @@ fn write_block(part: Given<Part>) -> Result<Option<Json>, RequestError> {
         }
         Part::RedactedReasoning(data) => object! { "type": "redacted_thinking", "data": data },
         Part::ToolCall(call) => {
-            let input = call.arguments_object().map_err(|message| RequestError::Invalid {
+            let input = call.arguments_object(left).map_err(|message| RequestError::Invalid {
                 field,
                 message: format!("the arguments must be a JSON object: {message}"),
             })?;
             object! { "type": "tool_use", "id": call.id, "name": call.name, "input": input }
         }
-        Part::ToolResult(result) => write_result(result)?,
+        Part::ToolResult(result) => write_result(result, left)?,
     };
     Ok(Some(block))
 }
@@ -190,11 +190,11 @@ fn write_source(source: ImageSource) -> Json {
     }
 }
 
-fn write_result(mut result: ToolResult) -> Result<Json, RequestError> {
+fn write_result(mut result: ToolResult, left: &ValuesLeft) -> Result<Json, RequestError> {
     let content: Json = if let [Given { value: Part::Text(text), .. }] = &mut result.content[..] {
         std::mem::take(text).into()
     } else {
-        let blocks = result.content.into_iter().filter_map(|part| write_block(part).transpose());
+        let blocks = result.content.into_iter().filter_map(|part| write_block(part, left).transpose());
         Json::List(blocks.collect::<Result<_, _>>()?)
     };
     let is_error = (result.outcome == Outcome::Failed).then_some(true);

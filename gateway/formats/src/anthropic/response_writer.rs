@@ -3,7 +3,7 @@
 use crate::answer::{Answer, Finish, Usage};
 use crate::conversation::Part;
 use crate::error::ResponseError;
-use crate::json::{Json, ObjectBuilder, object};
+use crate::json::{Json, ObjectBuilder, ValuesLeft, object};
 use crate::provider_error::ProviderError;
 
 use super::response_reader::ID_PREFIX;
@@ -11,7 +11,9 @@ use super::response_reader::ID_PREFIX;
 /// Writes a response.
 pub(crate) fn write_response(answer: Answer) -> Result<Json, ResponseError> {
     let (reason, sequence) = stop_reason(&answer.finish);
-    let content = answer.parts.into_iter().map(write_block).collect::<Result<Vec<_>, _>>()?;
+    let left = ValuesLeft::default();
+    let content =
+        answer.parts.into_iter().map(|part| write_block(part, &left)).collect::<Result<Vec<_>, _>>()?;
     let response = ObjectBuilder::default()
         .with("id", answer.about.id_with(ID_PREFIX))
         .with("type", "message")
@@ -25,7 +27,7 @@ pub(crate) fn write_response(answer: Answer) -> Result<Json, ResponseError> {
     Ok(response.into())
 }
 
-fn write_block(part: Part) -> Result<Json, ResponseError> {
+fn write_block(part: Part, left: &ValuesLeft) -> Result<Json, ResponseError> {
     Ok(match part {
         Part::Text(text) | Part::Refusal(text) => object! { "type": "text", "text": text },
         Part::Reasoning { text, signature } => {
@@ -33,7 +35,7 @@ fn write_block(part: Part) -> Result<Json, ResponseError> {
         }
         Part::RedactedReasoning(data) => object! { "type": "redacted_thinking", "data": data },
         Part::ToolCall(call) => {
-            let input = call.arguments_object().map_err(|message| ResponseError::Invalid {
+            let input = call.arguments_object(left).map_err(|message| ResponseError::Invalid {
                 field: format!("arguments of {}", call.name),
                 message,
             })?;

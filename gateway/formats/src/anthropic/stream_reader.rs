@@ -25,6 +25,8 @@ impl StreamReader for Reader {
         let mut fields = Field::root(parse(data)?).object()?;
         let kind = fields.require("type")?;
         match kind.value().as_text() {
+            // Each would begin the client's answer again, with all that it has so far.
+            Some("message_start") if self.has_begun => return Err(kind.invalid("comes twice").into()),
             Some("message_start") => {
                 let mut message = fields.require("message")?.object()?;
                 if let Some(usage) = message.object("usage")? {

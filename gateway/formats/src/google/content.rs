@@ -30,7 +30,7 @@ pub(super) fn read_content(
     calls: &mut Calls,
     conversation: &mut Conversation,
 ) -> Result<(), RequestError> {
-    let path = field.path().to_owned();
+    let path = field.path();
     let mut fields = field.object()?.camel_case()?;
     let role = match fields.text("role")?.as_deref() {
         None | Some("user" | "function") => Role::User,
@@ -48,7 +48,7 @@ pub(super) fn read_content(
 
 /// Reads the system instruction: its role says nothing.
 pub(super) fn read_system(field: Field, conversation: &mut Conversation) -> Result<(), RequestError> {
-    let path = field.path().to_owned();
+    let path = field.path();
     let mut parts = Vec::new();
     if field.value().as_text().is_some() {
         parts.push(field.given(|field| field.text().map(Part::Text))?);
@@ -65,7 +65,7 @@ pub(super) fn read_system(field: Field, conversation: &mut Conversation) -> Resu
 }
 
 fn read_part(field: Field, calls: &mut Calls, parts: &mut Vec<Given<Part>>) -> Result<(), RequestError> {
-    let path = field.path().to_owned();
+    let path = field.path();
     let mut fields = field.object()?.camel_case()?;
     let is_thought = fields.boolean("thought")?.unwrap_or(false);
     if let Some(field) = fields.take("thoughtSignature") {
@@ -115,7 +115,7 @@ fn only(part: &mut Option<Part>, value: Part, path: &str) -> Result<(), RequestE
 
 /// Reads a signature. It belongs to the reasoning just before it, or stands alone.
 fn read_signature(field: Field, parts: &mut Vec<Given<Part>>) -> Result<(), RequestError> {
-    let path = field.path().to_owned();
+    let path = field.path();
     let unsupported = |why: &str| RequestError::Unsupported { field: path.clone(), why: why.to_owned() };
     let read = signature::decode(&field.text()?).map_err(unsupported)?;
     let Some(read) = read else { return Ok(()) };
@@ -173,7 +173,7 @@ fn read_call(mut call: Fields, calls: &mut Calls) -> Result<Part, RequestError> 
     let arguments = arguments.map_or_else(|| "{}".to_owned(), |field| field.json().to_text());
     if calls.unanswered.len() >= MAX_UNANSWERED_CALLS {
         return Err(RequestError::Invalid {
-            field: call.path().to_owned(),
+            field: call.path(),
             message: format!("follows {MAX_UNANSWERED_CALLS} calls without a result"),
         });
     }
@@ -185,7 +185,7 @@ fn read_call(mut call: Fields, calls: &mut Calls) -> Result<Part, RequestError> 
 /// Reads a result. One without an id is that of the first call of the function that has none yet.
 fn read_result(mut result: Fields, calls: &mut Calls) -> Result<Part, RequestError> {
     result.ignore_default("willContinue", &[false.into()]);
-    let path = result.path().to_owned();
+    let path = result.path();
     let id = result.text("id")?.filter(|id| !id.is_empty());
     let name = result.require("name")?.text()?;
     let at = calls.unanswered.iter().position(|(call_id, call_name)| match &id {
@@ -198,7 +198,7 @@ fn read_result(mut result: Fields, calls: &mut Calls) -> Result<Part, RequestErr
     };
     let (call_id, _) = calls.unanswered.remove(at);
     let response = result.require("response")?;
-    let field = response.path().to_owned();
+    let field = response.path();
     let (text, outcome) = match response.json() {
         Json::Object(mut members) => match &mut members[..] {
             [(name, Json::Text(text))] if name == "output" => (std::mem::take(text), Outcome::Worked),

@@ -90,7 +90,7 @@ fn read_output(config: &mut Fields) -> Result<Option<Given<OutputFormat>>, Reque
             return Err(RequestError::Invalid { field: schema.field, message });
         }
         (None, None) => {
-            let field = media_type.filter(|_| is_json).map(|field| field.path().to_owned());
+            let field = media_type.filter(|_| is_json).map(|field| field.path());
             return Ok(field.map(|field| Given { field, value: OutputFormat::Json }));
         }
     };
@@ -133,7 +133,7 @@ fn read_thinking(mut config: Fields, conversation: &mut Conversation) -> Result<
 
 fn read_tools(mut fields: Fields, conversation: &mut Conversation) -> Result<(), RequestError> {
     for field in fields.list("functionDeclarations")? {
-        let path = field.path().to_owned();
+        let path = field.path();
         let mut declaration = field.object()?.camel_case()?;
         let googles = declaration.take("parameters");
         let plain = declaration.take("parametersJsonSchema");
@@ -159,7 +159,7 @@ fn read_tools(mut fields: Fields, conversation: &mut Conversation) -> Result<(),
 
 fn read_tool_config(mut fields: Fields, conversation: &mut Conversation) -> Result<(), RequestError> {
     let Some(config) = fields.take("functionCallingConfig") else { return fields.end() };
-    let path = config.path().to_owned();
+    let path = config.path();
     let mut config = config.object()?.camel_case()?;
     let names = config.take("allowedFunctionNames").map(Field::texts).transpose()?.unwrap_or_default();
     let mode = config.text("mode")?;

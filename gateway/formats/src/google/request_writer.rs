@@ -7,7 +7,8 @@ use crate::conversation::{
     ToolResult,
 };
 use crate::error::RequestError;
-use crate::json::{Json, ObjectBuilder, object};
+use crate::fields::MAX_NAME_BYTES;
+use crate::json::{Json, ObjectBuilder, ValuesLeft, object};
 
 /// Writes a request. Its model and whether it streams go into its URL.
 pub(crate) fn write_request(mut conversation: Conversation) -> Result<Json, RequestError> {
@@ -28,14 +29,14 @@ pub(crate) fn write_request(mut conversation: Conversation) -> Result<Json, Requ
     let generation_config = generation_config(&mut conversation)?;
     let tool_config = tool_config(&conversation);
     let tools: Vec<Json> = std::mem::take(&mut conversation.tools).into_iter().map(write_tool).collect();
-    let mut contents = Vec::new();
+    let (mut contents, left) = (Vec::new(), ValuesLeft::default());
     for turn in conversation.joined_turns() {
         let role = match turn.role {
             Role::User => "user",
             Role::Assistant => "model",
             Role::System => unreachable!("system turns were taken out"),
         };
-        let parts = write_parts(turn.parts, &called)?;
+        let parts = write_parts(turn.parts, &called, &left)?;
         if !parts.is_empty() {
             contents.push(object! { "role": role, "parts": parts });
         }
@@ -128,7 +129,11 @@ fn write_tool(tool: Tool) -> Json {
 }
 
 /// Writes the parts of a turn. A signature goes to the part after its reasoning.
-fn write_parts(parts: Vec<Given<Part>>, called: &HashMap<String, String>) -> Result<Vec<Json>, RequestError> {
+fn write_parts(
+    parts: Vec<Given<Part>>,
+    called: &HashMap<String, String>,
+    left: &ValuesLeft,
+) -> Result<Vec<Json>, RequestError> {
     let mut written = Vec::new();
     let mut signature: Option<String> = None;
     for Given { field, value } in parts {
@@ -150,7 +155,7 @@ fn write_parts(parts: Vec<Given<Part>>, called: &HashMap<String, String>) -> Res
             Part::Text(text) | Part::Refusal(text) => ObjectBuilder::default().with("text", text),
             Part::Image(image) => write_image(field, image)?,
             Part::ToolCall(call) => {
-                let args = call.arguments_object().map_err(|message| RequestError::Invalid {
+                let args = call.arguments_object(left).map_err(|message| RequestError::Invalid {
                     field,
                     message: format!("the arguments must be a JSON object: {message}"),
                 })?;
@@ -207,6 +212,11 @@ fn write_result(
         let message = "answers no call of the conversation".to_owned();
         return Err(RequestError::Invalid { field, message });
     };
+    // It is written again with each result.
+    if name.len() > MAX_NAME_BYTES {
+        let message = format!("the name of its function must have at most {MAX_NAME_BYTES} bytes");
+        return Err(RequestError::Invalid { field, message });
+    }
     let text = result.text()?;
     let response = match result.outcome {
         Outcome::Worked => object! { "output": text },

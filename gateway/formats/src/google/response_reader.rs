@@ -29,8 +29,8 @@ pub(super) struct Piece {
 /// Reads what identifies an answer.
 pub(super) fn about(fields: &mut Fields) -> Result<About, ResponseError> {
     Ok(About {
-        id: fields.text("responseId")?.unwrap_or_default(),
-        model: fields.text("modelVersion")?.unwrap_or_default(),
+        id: fields.name("responseId")?.unwrap_or_default(),
+        model: fields.name("modelVersion")?.unwrap_or_default(),
         created: None,
     })
 }

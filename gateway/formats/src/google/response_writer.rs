@@ -3,17 +3,17 @@
 use crate::answer::{About, Answer, Finish, Usage};
 use crate::conversation::{Part, ToolCall};
 use crate::error::ResponseError;
-use crate::json::{Json, ObjectBuilder, object};
+use crate::json::{Json, ObjectBuilder, ValuesLeft, object};
 use crate::provider_error::ProviderError;
 
 use super::signature;
 
 /// Writes a response.
 pub(crate) fn write_response(answer: Answer) -> Result<Json, ResponseError> {
-    let mut signature = None;
+    let (mut signature, left) = (None, ValuesLeft::default());
     let mut parts = Vec::new();
     for part in answer.parts {
-        write_part(part, &mut signature, &mut parts)?;
+        write_part(part, &mut signature, &mut parts, &left)?;
     }
     parts.extend(signature.map(signature_alone));
     // A client reads usage from every response.
@@ -46,6 +46,7 @@ pub(super) fn write_part(
     part: Part,
     signature: &mut Option<String>,
     parts: &mut Vec<Json>,
+    left: &ValuesLeft,
 ) -> Result<(), ResponseError> {
     let next = match part {
         Part::Reasoning { text, signature: of_it } => {
@@ -62,7 +63,7 @@ pub(super) fn write_part(
             return Ok(());
         }
         Part::Text(text) | Part::Refusal(text) => ObjectBuilder::default().with("text", text),
-        Part::ToolCall(call) => write_call(call)?,
+        Part::ToolCall(call) => write_call(call, left)?,
         Part::Image(_) | Part::ToolResult(_) => unreachable!("no answer has them"),
     };
     parts.push(next.with_some("thoughtSignature", signature.take()).into());
@@ -74,8 +75,8 @@ pub(super) fn signature_alone(signature: String) -> Json {
     object! { "text": "", "thoughtSignature": signature }
 }
 
-fn write_call(call: ToolCall) -> Result<ObjectBuilder, ResponseError> {
-    let args = call.arguments_object().map_err(|message| ResponseError::Invalid {
+fn write_call(call: ToolCall, left: &ValuesLeft) -> Result<ObjectBuilder, ResponseError> {
+    let args = call.arguments_object(left).map_err(|message| ResponseError::Invalid {
         field: format!("arguments of {}", call.name),
         message,
     })?;

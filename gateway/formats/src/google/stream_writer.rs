@@ -4,7 +4,7 @@ use crate::answer::{About, Finish, Usage};
 use crate::conversation::{Part, ToolCall};
 use crate::delta::{Delta, Events, Kept, StreamWriter};
 use crate::error::ResponseError;
-use crate::json::Json;
+use crate::json::{Json, ValuesLeft};
 
 use super::response_writer::{response, signature_alone, write_error, write_part};
 
@@ -58,6 +58,10 @@ impl StreamWriter for Writer {
         }
         Ok(())
     }
+
+    fn kept_bytes(&self) -> usize {
+        self.kept.bytes()
+    }
 }
 
 impl Writer {
@@ -75,7 +79,7 @@ impl Writer {
 
     fn write_part(&mut self, part: Part, out: &mut Events) -> Result<(), ResponseError> {
         let mut parts = Vec::new();
-        write_part(part, &mut self.signature, &mut parts)?;
+        write_part(part, &mut self.signature, &mut parts, &ValuesLeft::default())?;
         if !parts.is_empty() {
             out.data(&response(&self.about, parts, None, None));
         }

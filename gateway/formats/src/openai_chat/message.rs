@@ -8,10 +8,10 @@ use crate::fields::{Field, Fields, unknown};
 
 /// Reads a message.
 pub(super) fn read_message(field: Field, conversation: &mut Conversation) -> Result<(), RequestError> {
-    let path = field.path().to_owned();
+    let path = field.path();
     let mut fields = field.object()?;
     let role = fields.require("role")?;
-    let role_path = role.path().to_owned();
+    let role_path = role.path();
     let role = role.text()?;
     match role.as_str() {
         "system" | "developer" => {

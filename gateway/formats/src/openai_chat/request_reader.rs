@@ -47,7 +47,7 @@ pub(crate) fn read_request(
         effort(field, &mut conversation)?;
     }
     if let Some(field) = fields.take("response_format") {
-        let path = field.path().to_owned();
+        let path = field.path();
         let format = response_format(field.object()?)?;
         conversation.output = format.map(|value| Given { field: path, value });
     }
@@ -100,7 +100,7 @@ fn output_limit(fields: &mut Fields) -> Result<Option<u64>, RequestError> {
 
 /// Reads an effort of reasoning.
 pub(crate) fn effort(field: Field, conversation: &mut Conversation) -> Result<(), RequestError> {
-    let path = field.path().to_owned();
+    let path = field.path();
     let text = field.text()?;
     if text == "none" {
         conversation.thinking = Some(Given { field: path, value: Thinking::Off });
@@ -141,7 +141,7 @@ pub(crate) fn verbatim_effort(conversation: &Conversation) -> Option<&'static st
 
 fn response_format(mut fields: Fields) -> Result<Option<OutputFormat>, RequestError> {
     let kind = fields.require("type")?;
-    let path = kind.path().to_owned();
+    let path = kind.path();
     let kind = kind.text()?;
     let format = match kind.as_str() {
         "text" => None,
@@ -164,7 +164,7 @@ fn response_format(mut fields: Fields) -> Result<Option<OutputFormat>, RequestEr
 }
 
 fn tool(field: Field) -> Result<Tool, RequestError> {
-    let path = field.path().to_owned();
+    let path = field.path();
     let mut fields = field.object()?;
     let kind = fields.require("type")?;
     if kind.value().as_text() != Some("function") {
@@ -189,7 +189,7 @@ fn tool_choice(field: Field) -> Result<ToolChoice, RequestError> {
             "auto" => Ok(ToolChoice::Auto),
             "none" => Ok(ToolChoice::None),
             "required" => Ok(ToolChoice::Required),
-            _ => unknown(field.path(), text),
+            _ => unknown(&field.path(), text),
         };
     }
     let mut fields = field.object()?;

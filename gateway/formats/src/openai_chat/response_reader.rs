@@ -36,10 +36,10 @@ pub(crate) fn read_response(document: Field) -> Result<Answer, ResponseError> {
 
 /// Reads what identifies a response or a chunk.
 pub(super) fn about(fields: &mut Fields) -> Result<About, ResponseError> {
-    let id = fields.text("id")?.unwrap_or_default();
+    let id = fields.name("id")?.unwrap_or_default();
     Ok(About {
         id: bare_id(&id, ID_PREFIX),
-        model: fields.text("model")?.unwrap_or_default(),
+        model: fields.name("model")?.unwrap_or_default(),
         created: fields.unsigned("created")?,
     })
 }

@@ -85,7 +85,7 @@ impl Reader {
     /// Reads a piece of a call. A new index begins a call; without indexes, an id does.
     fn call(&mut self, field: Field, deltas: &mut Vec<Delta>) -> Result<(), ResponseError> {
         let mut call = field.object()?;
-        let path = call.path().to_owned();
+        let path = call.path();
         let id = call.text("id")?.filter(|id| !id.is_empty());
         let next = self.call.map_or(0, |call| call + 1);
         let index = match call.unsigned("index")? {

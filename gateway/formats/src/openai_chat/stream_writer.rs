@@ -82,6 +82,10 @@ impl StreamWriter for Writer {
         }
         Ok(())
     }
+
+    fn kept_bytes(&self) -> usize {
+        self.kept.bytes()
+    }
 }
 
 impl Writer {

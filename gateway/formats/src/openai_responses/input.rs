@@ -11,7 +11,7 @@ use super::REDACTED;
 /// Reads the input: a text of the user, or items.
 pub(super) fn read_input(field: Field, conversation: &mut Conversation) -> Result<(), RequestError> {
     if field.value().as_text().is_some() {
-        let path = field.path().to_owned();
+        let path = field.path();
         let part = field.given(|field| field.text().map(Part::Text))?;
         conversation.add(Role::User, &path, vec![part]);
         return Ok(());
@@ -23,7 +23,7 @@ pub(super) fn read_input(field: Field, conversation: &mut Conversation) -> Resul
 }
 
 fn read_item(field: Field, conversation: &mut Conversation) -> Result<(), RequestError> {
-    let path = field.path().to_owned();
+    let path = field.path();
     let mut fields = field.object()?;
     fields.ignore(&["id", "status"]);
     let kind = fields.take("type");

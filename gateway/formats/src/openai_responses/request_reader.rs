@@ -64,7 +64,7 @@ pub(crate) fn read_request(
     conversation.tool_choice =
         fields.take("tool_choice").map(|field| field.given(tool_choice)).transpose()?;
     if let Some(field) = fields.take("instructions") {
-        let path = field.path().to_owned();
+        let path = field.path();
         let part = field.given(|field| field.text().map(Part::Text))?;
         conversation.add(Role::System, &path, vec![part]);
     }
@@ -88,7 +88,7 @@ fn read_reasoning(mut fields: Fields, conversation: &mut Conversation) -> Result
 fn read_text(mut fields: Fields, conversation: &mut Conversation) -> Result<(), RequestError> {
     conversation.verbosity = fields.take("verbosity").map(|field| field.given(Field::text)).transpose()?;
     if let Some(field) = fields.take("format") {
-        let path = field.path().to_owned();
+        let path = field.path();
         let mut format = field.object()?;
         let kind = format.require("type")?.text()?;
         let value = match kind.as_str() {
@@ -109,7 +109,7 @@ fn read_text(mut fields: Fields, conversation: &mut Conversation) -> Result<(), 
 }
 
 fn tool(field: Field) -> Result<Tool, RequestError> {
-    let path = field.path().to_owned();
+    let path = field.path();
     let mut fields = field.object()?;
     let kind = fields.require("type")?;
     if kind.value().as_text() != Some("function") {
@@ -132,7 +132,7 @@ fn tool_choice(field: Field) -> Result<ToolChoice, RequestError> {
             "auto" => Ok(ToolChoice::Auto),
             "none" => Ok(ToolChoice::None),
             "required" => Ok(ToolChoice::Required),
-            _ => unknown(field.path(), text),
+            _ => unknown(&field.path(), text),
         };
     }
     let mut fields = field.object()?;

@@ -10,6 +10,12 @@ use crate::provider_error::{ErrorKind, ProviderError};
 
 use super::response_writer::{ContentKind, Ending, Item, Status, redacted, response, summary_part};
 
+/// What an item is counted for beside its texts: its ids and members, as they are kept and as they are written.
+const ITEM_BYTES: usize = 4096;
+
+/// The same of a content of a message.
+const CONTENT_BYTES: usize = 512;
+
 /// A writer of a stream.
 pub(crate) fn stream_writer(options: AnswerOptions) -> Box<dyn StreamWriter> {
     Box::new(Writer {
@@ -55,13 +61,14 @@ impl StreamWriter for Writer {
                 self.content(ContentKind::Refusal, &text, out)?;
             }
             Delta::Reasoning(text) => self.reasoning(&text, out)?,
-            Delta::Signature(signature) => self.encrypted(signature, out),
+            Delta::Signature(signature) => self.encrypted(signature, out)?,
             Delta::RedactedReasoning(data) => {
                 self.end_item("completed", out);
-                self.encrypted(redacted(&data), out);
+                self.encrypted(redacted(&data), out)?;
             }
             Delta::ToolCall { id, name } => {
-                self.begin_item(Item::Call(ToolCall { id, name, arguments: String::new() }), out);
+                self.kept.add(id.len() + name.len())?;
+                self.begin_item(Item::Call(ToolCall { id, name, arguments: String::new() }), out)?;
             }
             Delta::Arguments(piece) => self.arguments(&piece, out)?,
             Delta::Finish(finish) => self.finish = Some(finish),
@@ -70,6 +77,10 @@ impl StreamWriter for Writer {
             Delta::Failure(error) => self.fail(error, out),
         }
         Ok(())
+    }
+
+    fn kept_bytes(&self) -> usize {
+        self.kept.bytes()
     }
 }
 
@@ -102,22 +113,25 @@ impl Writer {
             .with("output_index", self.place())
     }
 
-    fn begin_item(&mut self, item: Item, out: &mut Events) {
+    fn begin_item(&mut self, item: Item, out: &mut Events) -> Result<(), ResponseError> {
         self.end_item("completed", out);
+        self.kept.add(ITEM_BYTES)?;
         let json = item.json(&self.about, self.output.len(), "in_progress");
         let members = ObjectBuilder::default().with("output_index", self.place()).with("item", json);
         self.item = Some(item);
         self.event("response.output_item.added", members, out);
+        Ok(())
     }
 
     fn content(&mut self, kind: ContentKind, piece: &str, out: &mut Events) -> Result<(), ResponseError> {
         if !matches!(self.item, Some(Item::Message(_))) {
-            self.begin_item(Item::Message(Vec::new()), out);
+            self.begin_item(Item::Message(Vec::new()), out)?;
         }
         let Some(mut item) = self.item.take() else { return Ok(()) };
         if let Item::Message(contents) = &mut item
             && contents.last().is_none_or(|(last, _)| *last != kind)
         {
+            self.kept.add(CONTENT_BYTES)?;
             contents.push((kind, String::new()));
             let index = contents.len() - 1;
             if let Some((before, text)) = index.checked_sub(1).map(|before| contents[before].clone()) {
@@ -162,7 +176,7 @@ impl Writer {
 
     fn reasoning(&mut self, piece: &str, out: &mut Events) -> Result<(), ResponseError> {
         if !matches!(self.item, Some(Item::Reasoning { .. })) {
-            self.begin_item(Item::Reasoning { text: String::new(), encrypted: None }, out);
+            self.begin_item(Item::Reasoning { text: String::new(), encrypted: None }, out)?;
         }
         let Some(mut item) = self.item.take() else { return Ok(()) };
         let members = || self.about_item(&item).with("summary_index", 0_u64);
@@ -179,14 +193,16 @@ impl Writer {
     }
 
     /// Ends reasoning with what its provider needs back. Without reasoning before it, it is an item of its own.
-    fn encrypted(&mut self, content: String, out: &mut Events) {
+    fn encrypted(&mut self, content: String, out: &mut Events) -> Result<(), ResponseError> {
+        self.kept.add(content.len())?;
         if !matches!(self.item, Some(Item::Reasoning { .. })) {
-            self.begin_item(Item::Reasoning { text: String::new(), encrypted: None }, out);
+            self.begin_item(Item::Reasoning { text: String::new(), encrypted: None }, out)?;
         }
         if let Some(Item::Reasoning { encrypted, .. }) = &mut self.item {
             *encrypted = Some(content);
         }
         self.end_item("completed", out);
+        Ok(())
     }
 
     fn arguments(&mut self, piece: &str, out: &mut Events) -> Result<(), ResponseError> {

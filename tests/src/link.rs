@@ -1,0 +1,73 @@
+//! A way between two processes that a test can cut: a proxy that passes bytes, whatever they are.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+/// How a way is cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cut {
+    /// Connections are closed, and every new one.
+    Closed,
+    /// Nothing passes any more, and nobody is told.
+    Silent,
+}
+
+/// A way to one address; it lives as long as the test process.
+pub struct Link {
+    state: Arc<watch::Sender<Option<Cut>>>,
+    /// Where it begins.
+    pub address: SocketAddr,
+}
+
+impl Link {
+    /// A way to `to`, where nobody needs to listen yet.
+    pub async fn to(to: SocketAddr) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        let state = Arc::new(watch::Sender::new(None));
+        let cut = Arc::clone(&state);
+        tokio::spawn(async move {
+            while let Ok((from, _)) = listener.accept().await {
+                tokio::spawn(pass(from, to, cut.subscribe()));
+            }
+        });
+        Self { state, address }
+    }
+
+    /// Cuts the way.
+    pub fn cut(&self, cut: Cut) {
+        self.state.send_replace(Some(cut));
+    }
+
+    /// New connections pass again. Those that were cut are closed.
+    pub fn restore(&self) {
+        self.state.send_replace(None);
+    }
+}
+
+/// Passes what comes until the way is cut. A silent connection stays open until the way is restored; then it is closed.
+async fn pass(mut from: TcpStream, to: SocketAddr, mut cut: watch::Receiver<Option<Cut>>) {
+    let is_whole = cut.borrow_and_update().is_none();
+    // Both ends are kept until the connection may be closed.
+    let connected = if is_whole { TcpStream::connect(to).await.ok() } else { None };
+    if let Some(mut to) = connected {
+        tokio::select! {
+            biased;
+            _ = cut.wait_for(Option::is_some) => {}
+            _ = copy_bidirectional(&mut from, &mut to) => return,
+        }
+        let _ = cut.wait_for(|cut| *cut != Some(Cut::Silent)).await;
+        return;
+    }
+    let _ = cut.wait_for(|cut| *cut != Some(Cut::Silent)).await;
+}
+
+/// A port of this machine that nobody listens at.
+pub fn free_address() -> SocketAddr {
+    let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    listener.local_addr().expect("an address")
+}

@@ -1,0 +1,188 @@
+//! Conversions as an attack: a caller and its own provider send little, so that the gateway keeps or writes much. The call
+//! ends by the stated rules, the gateway stays small, and another merchant's calls go on.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use farthing_tests::client::{Request, Response};
+use farthing_tests::instance::resident_kib;
+use farthing_tests::merchant::{Merchant, forward};
+use farthing_tests::provider::{
+    Endpoint, Gate, Step, chunk, event_stream, head, json as answer_json, last_chunk,
+};
+use farthing_tests::run;
+use farthing_tests::side_gateway::SideGateway;
+use farthing_tests::wait::within;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+const MIB: usize = 1024 * 1024;
+
+/// What the gateway may take more, in KiB. Each of these attacks asks for more, most of them for gigabytes.
+const MAY_TAKE: u64 = 300 * 1024;
+
+/// The streams that hold back a long event, and the bytes that each sends of it.
+const HELD: u64 = 60;
+const HELD_BYTES: u64 = 8 * 1024 * 1024;
+
+/// The timeout for the gateway to read what all of them send.
+const PATIENCE: Duration = Duration::from_mins(2);
+
+fn event(data: &Value) -> Vec<u8> {
+    format!("data: {data}\n\n").into_bytes()
+}
+
+/// A provider that streams these pieces at `path`.
+fn streaming(merchant: &Merchant, path: &str, pieces: Vec<Vec<u8>>) -> Endpoint {
+    merchant.instance.provider.endpoint_ending(path, move |_| {
+        let mut steps = vec![event_stream()];
+        steps.extend(pieces.iter().map(chunk));
+        steps.push(last_chunk());
+        steps
+    })
+}
+
+/// A streamed call of a client of this format to `url`, which is the whole address or what its library appends to.
+fn streamed_call(format: &str, url: &str) -> Request {
+    let (appended, body) = if format == "openai" {
+        ("/v1/responses", json!({"model": "m", "input": "Hi", "stream": true}))
+    } else {
+        let messages = json!([{"role": "user", "content": "Hi"}]);
+        ("", json!({"model": "m", "max_tokens": 9, "messages": messages, "stream": true}))
+    };
+    Request::new("POST", format!("/v1/rewrite/{format}/{url}{appended}")).json(&body)
+}
+
+/// A gateway with an attacker's and a victim's merchant.
+struct Scene {
+    gateway: SideGateway,
+    attacker: Merchant,
+    victim: Merchant,
+    before: u64,
+}
+
+impl Scene {
+    async fn start() -> Self {
+        let (attacker, victim) = (Merchant::funded("10").await, Merchant::funded("10").await);
+        let gateway = SideGateway::start(attacker.instance, &["--allow-address=127.0.0.0/8"]).await;
+        let before = resident_kib(gateway.pid());
+        Self { gateway, attacker, victim, before }
+    }
+
+    async fn send(&self, request: Request) -> Response {
+        request.bearer(&self.attacker.secret_key).send(self.gateway.address).await.unwrap()
+    }
+
+    /// The gateway is small, and serves and charges another merchant.
+    async fn goes_on(&self) {
+        let taken = resident_kib(self.gateway.pid()).saturating_sub(self.before);
+        assert!(taken < MAY_TAKE, "it took {taken} KiB");
+        let plain =
+            self.victim.instance.provider.endpoint(|_| answer_json(200, &json!({"usage": {"tokens": 3}})));
+        let call = forward("GET", &plain.url).bearer(&self.victim.secret_key);
+        let response = call.send(self.gateway.address).await.unwrap();
+        response.expect(200);
+        assert_eq!(self.victim.charged(&response).await["usage"]["tokens"]["input"], 3);
+    }
+}
+
+#[test]
+fn what_is_repeated_in_a_converted_stream_is_short_and_comes_once() {
+    run(async {
+        let scene = Scene::start().await;
+        let delta = event(&json!({"choices": [{"delta": {"content": "x"}}]}));
+        let begin = |id: &str| event(&json!({"id": id, "model": "m", "choices": []}));
+        // The id is in each event: 2,000 small ones would become 16 GB.
+        let long = [begin(&"i".repeat(8 * MIB)), delta.repeat(2_000)].concat();
+        // Each call is kept until the end.
+        let name = "n".repeat(MIB);
+        let call = |number: usize| {
+            let call = json!({"index": number, "id": "c", "function": {"name": name, "arguments": ""}});
+            event(&json!({"choices": [{"delta": {"tool_calls": [call]}}]}))
+        };
+        let calls = std::iter::once(begin("i")).chain((0..64).map(call)).collect();
+        // Each start would repeat what came before.
+        let start = event(&json!({"type": "message_start", "message": {"id": "msg_1", "model": "m"}}));
+        let block = json!({"type": "redacted_thinking", "data": "d".repeat(4 * MIB)});
+        let block = event(&json!({"type": "content_block_start", "index": 0, "content_block": block}));
+        let starts = [start.clone(), block, start.repeat(1_000)].concat();
+        for (path, pieces) in
+            [("/chat/completions", vec![long]), ("/chat/completions", calls), ("/v1/messages", vec![starts])]
+        {
+            let endpoint = streaming(&scene.attacker, path, pieces);
+            let response = scene.send(streamed_call("openai", &endpoint.url)).await;
+            assert!(!response.complete, "{path}: {}", response.status);
+            scene.goes_on().await;
+        }
+    });
+}
+
+#[test]
+fn the_names_of_a_body_are_not_repeated_for_each_value() {
+    run(async {
+        let scene = Scene::start().await;
+        let endpoint = scene.attacker.instance.provider.endpoint_ending("/chat/completions", |_| {
+            answer_json(200, &json!({"usage": {"prompt_tokens": 1, "completion_tokens": 1}}))
+        });
+        let schema = json!({"type": "OBJECT", "properties": {"n".repeat(4 * MIB): {"anyOf": vec![json!({}); 20_000]}}});
+        let body = json!({
+            "contents": [{"role": "user", "parts": [{"text": "Hi"}]}],
+            "tools": [{"functionDeclarations": [{"name": "f", "parameters": schema}]}],
+        });
+        let path = format!("/v1/rewrite/google/{}/v1beta/models/m:generateContent", endpoint.url);
+        // It is converted: its paths would have had 80 GB.
+        scene.send(Request::new("POST", path).json(&body)).await;
+        assert_eq!(endpoint.calls().len(), 1);
+        scene.goes_on().await;
+        // The name of a function is written with each of its results.
+        let endpoint = scene
+            .attacker
+            .instance
+            .provider
+            .endpoint_ending("/v1beta/models/m:generateContent", |_| answer_json(200, &json!({})));
+        let function = json!({"name": "n".repeat(4 * MIB), "arguments": "{}"});
+        let call = json!({"id": "c", "type": "function", "function": function});
+        let mut messages = vec![json!({"role": "user", "content": "Hi"})];
+        messages.push(json!({"role": "assistant", "content": null, "tool_calls": [call]}));
+        messages.extend(vec![json!({"role": "tool", "tool_call_id": "c", "content": "x"}); 20_000]);
+        let path = format!("/v1/rewrite/openai/{}/v1/chat/completions", endpoint.url);
+        let refused =
+            scene.send(Request::new("POST", path).json(&json!({"model": "m", "messages": messages}))).await;
+        refused.refused(400, "validation_error");
+        assert_eq!(endpoint.calls().len(), 0);
+        scene.goes_on().await;
+    });
+}
+
+#[test]
+fn streams_that_hold_back_long_events_take_a_share_of_the_memory() {
+    run(async {
+        let scene = Scene::start().await;
+        let sent = Arc::new(AtomicU64::new(0));
+        let (counted, gate) = (Arc::clone(&sent), Gate::default());
+        let waits = gate.clone();
+        let endpoint = scene.attacker.instance.provider.endpoint_ending("/chat/completions", move |_| {
+            let headers = [("Content-Type", "text/event-stream")];
+            let flood = Step::Flood(HELD_BYTES, Arc::clone(&counted));
+            vec![head(200, &headers), flood, Step::Wait(waits.clone()), Step::Close]
+        });
+        let mut calls = JoinSet::new();
+        for _ in 0..HELD {
+            let call = streamed_call("anthropic", &endpoint.url).bearer(&scene.attacker.secret_key);
+            let to = scene.gateway.address;
+            calls.spawn(async move { call.send(to).await });
+        }
+        // A merchant has 64 MiB. What finds no room is read on, and not kept.
+        within(PATIENCE, "all is read", async || {
+            (sent.load(Ordering::SeqCst) == HELD * HELD_BYTES).then_some(())
+        })
+        .await;
+        scene.goes_on().await;
+        gate.open();
+        for response in calls.join_all().await {
+            assert!(!response.is_ok_and(|response| response.complete));
+        }
+        scene.goes_on().await;
+    });
+}
