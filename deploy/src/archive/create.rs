@@ -9,10 +9,10 @@ use farthing_log::archive::{self, Created, Plan};
 use farthing_log::relay;
 use serde::Serialize;
 
-use crate::value_parsers::instant;
 use crate::database::Database;
 use crate::nats::Nats;
 use crate::output::{OutputFormat, print_line};
+use crate::value_parsers::instant;
 
 /// The newest events of each partition that stay by default: what a gateway searches for calls whose outcome is in doubt.
 const KEEP_EVENTS: i64 = 200_000;

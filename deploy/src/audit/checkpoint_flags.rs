@@ -33,7 +33,8 @@ impl CheckpointFlags {
     /// key is needed.
     pub(super) fn plan(&self, public_key_file: Option<&Path>) -> Result<Option<CheckpointPlan>> {
         let Some(folder) = &self.checkpoints else { return Ok(None) };
-        let signer = self.key_file.as_deref().map(OperatorKey::read).transpose()?;
+        let read = |file| OperatorKey::read("--key-file", file);
+        let signer = self.key_file.as_deref().map(read).transpose()?;
         let given = public_key_file.map(|file| TrustedKey::read(Some(file))).transpose()?;
         let own = signer.as_ref().map(TrustedKey::of);
         if let (Some(given), Some(own)) = (&given, &own) {

@@ -11,7 +11,7 @@ use farthing_tests::managed::Managed;
 use farthing_tests::merchant::{Merchant, forward};
 use farthing_tests::provider::{Gate, Step, json as answer_json, json_text};
 use farthing_tests::run;
-use farthing_tests::wait::eventually;
+use farthing_tests::wait::{eventually, within};
 use rust_decimal::Decimal;
 use serde_json::{Value, json};
 

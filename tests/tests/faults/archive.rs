@@ -3,7 +3,6 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use farthing_tests::instance::{Instance, is_running, kill, program};
@@ -197,21 +196,20 @@ fn an_archive_under_traffic_changes_no_answer_and_no_role_needs_it_every_day() {
         let other = Merchant::of(instance).await;
         let (seen, whole) = (archived.seen().await, archived.verified().await);
         assert_eq!(check(&whole, "archives")["checked"], 0, "{whole}");
-        let is_over = Arc::new(AtomicBool::new(false));
-        let traffic = tokio::spawn({
-            let is_over = Arc::clone(&is_over);
-            async move {
-                let mut credits = 0;
-                while !is_over.load(Ordering::SeqCst) {
-                    other.credit_own("0.1").await;
-                    credits += 1;
-                }
-                (credits, other.own_balance().await)
+        let is_over = AtomicBool::new(false);
+        let traffic = async {
+            let mut credits = 0;
+            while !is_over.load(Ordering::SeqCst) {
+                other.credit_own("0.1").await;
+                credits += 1;
             }
-        });
-        archived.create_up_to_the_position("40").await;
-        is_over.store(true, Ordering::SeqCst);
-        let (credits, balance) = traffic.await.unwrap();
+            (credits, other.own_balance().await)
+        };
+        let archiving = async {
+            archived.create_up_to_the_position("40").await;
+            is_over.store(true, Ordering::SeqCst);
+        };
+        let ((credits, balance), ()) = tokio::join!(traffic, archiving);
         assert_eq!(balance, format!("{}.{}000000000", credits / 10, credits % 10), "no credit is lost");
         assert!(archived.content().await.0 < before.0 / 4, "the range has left the table");
         assert!(archived.files().len() > 1, "{:?}", archived.files());

@@ -43,7 +43,7 @@ pub enum Check {
 
 impl Check {
     /// All checks, in the order of a report.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::RecordBatches,
         Self::Positions,
         Self::HashChain,

@@ -10,8 +10,8 @@ use farthing_projector::ReadModel;
 use farthing_projector::journal::query::{self, Moment};
 use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize, Serializer};
+use utoipa::ToSchema;
 use utoipa::openapi::{RefOr, Schema};
-use utoipa::{PartialSchema, ToSchema};
 
 use crate::app::App;
 use crate::db::within;
@@ -68,7 +68,7 @@ impl Serialize for Balance {
     }
 }
 
-impl PartialSchema for Balance {
+impl utoipa::PartialSchema for Balance {
     fn schema() -> RefOr<Schema> {
         Amount::schema()
     }
