@@ -21,6 +21,9 @@ pub enum Error {
     /// The cursor is not the id of an item of this list.
     #[error("the cursor is not an id of this list")]
     CursorInvalid,
+    /// The event at this position is in the archive of the log, which gateways do not read.
+    #[error("the event at position {0} is archived")]
+    Archived(i64),
     /// Postgres does not answer.
     #[error("cannot read the read model: {}", redacted(.0))]
     Database(#[from] tokio_postgres::Error),

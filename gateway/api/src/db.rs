@@ -44,6 +44,7 @@ impl From<query::Error> for ApiError {
     fn from(error: query::Error) -> Self {
         match error {
             query::Error::CursorInvalid => Self::Input(InputError::CursorInvalid),
+            query::Error::Archived(_) => Self::ledger_unavailable(error.to_string()),
             query::Error::Database(error) => error.into(),
             query::Error::Row(_) => Self::internal(error.to_string()),
         }

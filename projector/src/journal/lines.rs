@@ -76,7 +76,7 @@ impl From<Line> for EventRow {
     }
 }
 
-/// The events at `positions`, newest first.
+/// The events at `positions`, newest first; an error if one of them is archived.
 pub(super) async fn lines(db: PartitionClient<'_>, positions: &[i64]) -> Result<Vec<Line>, Error> {
     let rows = db.query(LINES, &[(&positions, Type::INT8_ARRAY)]).await?;
     let read = |row: &tokio_postgres::Row| -> Result<Line, Unreadable> {
@@ -93,5 +93,12 @@ pub(super) async fn lines(db: PartitionClient<'_>, positions: &[i64]) -> Result<
             body: record.body().to_owned(),
         })
     };
-    Ok(rows.iter().map(read).collect::<Result<_, _>>()?)
+    let lines: Vec<Line> = rows.iter().map(read).collect::<Result<_, _>>()?;
+    // Blocks name events that are in the log, there or in its archive.
+    let missing =
+        positions.iter().find(|position| lines.iter().all(|line| line.recorded.position != **position));
+    match missing {
+        Some(position) => Err(Error::Archived(*position)),
+        None => Ok(lines),
+    }
 }
