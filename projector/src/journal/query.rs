@@ -150,7 +150,8 @@ pub async fn list(
                     if next.is_empty() {
                         break;
                     }
-                    found.extend(lines(db, &next).await?.into_iter().filter(|line| filter.passes(line)));
+                    let read = lines(db, &next).await?.into_iter();
+                    found.extend(read.filter(|line| filter.passes(line) && line.at_us() == time.0));
                 }
             }
             found.sort_unstable_by_key(|line| std::cmp::Reverse(line.recorded.position));

@@ -31,7 +31,8 @@ struct Story {
 impl Story {
     async fn tell(merchant: Merchant) -> Self {
         merchant.credit_own("20").await;
-        let customers = [merchant.customer("5").await, merchant.customer("0").await];
+        let customers =
+            [merchant.customer_called("first", "5").await, merchant.customer_called("second", "0").await];
         let meter = merchant.call_meter("0.5").await;
         let key = json!({"name": "a key", "customer_id": customers[0].id});
         let key = merchant.post("/v1/spend_keys", &key).await.expect(201);
