@@ -1,7 +1,7 @@
 """Runs all clients against an instance, and checks what they saw, the log, the wallets and the page docs/clients.md.
 
 `check.py PROGRAM DATA INSTALLED`: the program, the folder with `ready.json` and `data/`, and the folder with the installed
-packages. `prices` in place of PROGRAM prints the price catalogue of the run. FARTHING_CLIENTS runs only clients whose name
+packages. `prices` in place of PROGRAM prints the price catalogue of the run, `providers DATA` the relays of `relays.json`. FARTHING_CLIENTS runs only clients whose name
 contains one of its words, and leaves out the table; WRITE_TABLE=1 writes the table."""
 
 import base64
@@ -18,7 +18,9 @@ import examples
 import log_check
 import seen_check
 import table
-from clients import CLIENTS, OWN_KEY, ROUTES, SCENARIOS, base_url, model_of, provider_of, scenarios_of
+from clients import (
+    CLIENTS, OWN_KEY, ROUTES, SCENARIOS, TO_OTHERS, base_url, calls_of_others, endpoint_of, model_of, provider_of, scenarios_of,
+)
 from instance import FEES, PATIENCE_SECONDS, Api, Instance
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -31,16 +33,18 @@ CALLS_AT_ONCE = 4
 CLIENT_SECONDS = 300
 
 
-def prepare(instance, api, meters, client, route, scenario, number):
+def prepare(instance, api, meters, client, route, scenario, number, provider, endpoint):
     """The job of a scenario, with a customer and a credential of its own."""
     marker = f"{number}-{route}-{scenario}"
+    if route == TO_OTHERS:
+        marker = f"{number}-{provider}-{endpoint}-{scenario}"
     customer_id = api.make_customer(marker)
     if scenario != "no_money":
         instance.credit(customer_id)
     job = {
         "id": marker, "scenario": scenario, "route": route, "format": client.format, "client": client.name,
-        "provider": provider_of(client, route), "customer_id": customer_id,
-        "base_url": base_url(client, route, instance.gateway, instance.mock),
+        "provider": provider, "endpoint": endpoint, "customer_id": customer_id,
+        "base_url": base_url(client, route, instance.gateway, instance.mock, provider),
         "prompt": f"mock:marker={marker} {SCENARIOS[scenario]}".strip(), "has_meter": scenario != "rate_limited",
     }
     job["model"] = model_of(client, job["provider"], scenario)
@@ -108,33 +112,48 @@ def main(program, data, installed):
     with concurrent.futures.ThreadPoolExecutor(CALLS_AT_ONCE) as pool:
         apis = list(pool.map(lambda _: Api(instance), clients))
         meters = {tier_type: apis[0].make_meter(tier_type) for tier_type in FEES}
-        wanted = [
-            (instance, api, meters, client, route, scenario, number)
-            for number, (client, api) in enumerate(zip(clients, apis))
+        of_client = {client.name: (number, api) for number, (client, api) in enumerate(zip(clients, apis))}
+        calls = [
+            (provider_of(client, route), endpoint_of(client, scenario), client, route, scenario)
+            for client in clients
             for route in ROUTES
             for scenario in scenarios_of(client, route)
+        ]
+        calls += [
+            (provider, endpoint, client, TO_OTHERS, scenario)
+            for provider, endpoint, client, scenario in calls_of_others(table.documented_endpoints())
+            if client.name in of_client
+        ]
+        wanted = [
+            (instance, api, meters, client, route, scenario, number, provider, endpoint)
+            for provider, endpoint, client, route, scenario in calls
+            for number, api in [of_client[client.name]]
         ]
         jobs = list(pool.map(lambda arguments: prepare(*arguments), wanted))
     prepared = time.monotonic()
     with concurrent.futures.ThreadPoolExecutor(CLIENTS_AT_ONCE) as pool:
-        of_client = [[job for job in jobs if job["client"] == client.name] for client in clients]
-        pairs = [pair for pair in zip(clients, of_client) if pair[1]]
+        jobs_of = [[job for job in jobs if job["client"] == client.name] for client in clients]
+        pairs = [pair for pair in zip(clients, jobs_of) if pair[1]]
         results = {}
         for result in pool.map(lambda pair: run_client(*pair, installed), pairs):
             results.update(result)
     ran = time.monotonic()
-    passed, failed, cells = 0, 0, set()
+    passed, failed, cells, others = 0, 0, set(), set()
     calls = ended_calls(instance, jobs)
     api_of = dict(zip((client.name for client in clients), apis))
     with concurrent.futures.ThreadPoolExecutor(CALLS_AT_ONCE) as pool:
         wrong = list(pool.map(lambda job: judged(api_of[job["client"]], job, results[job["id"]], calls[job["id"]]), jobs))
     for job, problems in zip(jobs, wrong):
         name = f"{job['client']}, {job['route']}: {job['scenario']}"
+        if job["route"] == TO_OTHERS:
+            name = f"{job['client']}, {job['provider']} {job['endpoint']}: {job['scenario']}"
         print(f"test {name} ... {'FAILED' if problems else 'ok'}")
         for problem in problems:
             print(f"    {problem}")
         passed, failed = passed + (not problems), failed + bool(problems)
-        if not problems:
+        if not problems and job["route"] == TO_OTHERS:
+            others.add((job["provider"], job["endpoint"], job["client"], job["scenario"]))
+        elif not problems:
             cells.add((job["route"], job["client"], job["scenario"]))
     checks = [("the log proves itself", lambda: proves_itself(instance))]
     if not only:
@@ -146,7 +165,7 @@ def main(program, data, installed):
             checks.append((f"the example of docs/clients.md for {example[0]}", run))
         models = ("the models of the examples have a price", lambda: examples.unpriced(program))
         checks.append(models)
-        checks.append(("the tables of docs/clients.md are what passed", lambda: tables_are_right(cells)))
+        checks.append(("the tables of docs/clients.md are what passed", lambda: tables_are_right(cells, others)))
     with concurrent.futures.ThreadPoolExecutor(CLIENTS_AT_ONCE) as pool:
         problems = list(pool.map(lambda check: check[1](), checks))
     for (name, _), problem in zip(checks, problems):
@@ -174,15 +193,19 @@ def proves_itself(instance):
     return None
 
 
-def tables_are_right(cells):
+def tables_are_right(cells, others):
     if os.environ.get("WRITE_TABLE"):
-        table.write(cells)
-    routes = table.differences(cells)
+        table.write(cells, others)
+    routes = table.differences(cells, others)
     return f"not those of {', '.join(routes)}: WRITE_TABLE=1 tests/clients/run writes them" if routes else None
 
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["prices"]:
         print(json.dumps(log_check.price_file()))
+        sys.exit(0)
+    if sys.argv[1:2] == ["providers"]:
+        for name, address in json.loads((pathlib.Path(sys.argv[2]) / "relays.json").read_text()).items():
+            print(f"{name}={address}")
         sys.exit(0)
     sys.exit(main(*sys.argv[1:]))

@@ -111,10 +111,10 @@ CLIENTS = [
     Client("openai (npm)", "node", "openai", "openai", OPENAI, "/v1"),
     Client("anthropic (Python)", "python", "anthropic_client", "anthropic", [*CHAT, "thinking", *REFUSALS]),
     Client("@anthropic-ai/sdk (npm)", "node", "anthropic", "anthropic", [*CHAT, "thinking", *REFUSALS]),
-    # It puts its path before the query of the base URL, so it reaches neither forward nor, by rewrite, embeddings.
+    # It puts its path before the query of the base URL, so it does not reach forward.
     Client(
         "google-genai (Python)", "python", "google_client", "google",
-        [*CHAT, "audio", "thinking", *REFUSALS], cannot=("forward", *MODEL_ENDPOINTS),
+        [*CHAT, "audio", "thinking", "embeddings", *REFUSALS], cannot=("forward", *MODEL_ENDPOINTS),
     ),
     Client(
         "@google/genai (npm)", "node", "google", "google",
@@ -146,8 +146,31 @@ LITELLMS_GEMINI = "gemini-2.5-flash"
 # Every model of the run, by its provider.
 MODELS = {(provider, f"mock-{provider}") for provider in ("openai", "anthropic", "google")} | {("google", LITELLMS_GEMINI)}
 
+# The providers that real clients reach at their own formats, beside the three that the mock's addresses stand for: those
+# of docs/providers.md whose keys need no host or format of their own. Each has a relay to the mock (relays.py).
+OTHERS = [
+    "deepseek", "mistral", "xai", "groq", "together", "fireworks", "cerebras", "perplexity", "openrouter", "deepinfra",
+    "nebius", "sambanova", "hyperbolic", "moonshot", "zai", "dashscope", "nvidia", "github", "huggingface", "vercel",
+]
+
+# Those of their endpoints that real clients call, by forward, with the format and the scenarios of each.
+ENDPOINTS_OF_OTHERS = {
+    "chat": ("openai", ["chat", "stream"]),
+    "responses": ("openai", ["responses", "responses_stream"]),
+    "messages": ("anthropic", ["chat", "stream"]),
+    "embeddings": ("openai", ["embeddings"]),
+}
+
+# The clients that call them: those of the formats' own makers.
+CLIENTS_OF_OTHERS = ("openai (Python)", "openai (npm)", "anthropic (Python)", "@anthropic-ai/sdk (npm)")
+
+# The route of these calls. It is forward, with a provider for each.
+TO_OTHERS = "other providers"
+
+MODELS |= {(provider, f"mock-{provider}") for provider in OTHERS}
+
 # What is not converted: vectors and sound have no counterpart everywhere, and OpenAI's completions show no thoughts.
-# Rewrite passes vectors in OpenAI's format alone. Only forward takes sound and images to be made.
+# Only forward takes sound and images to be made.
 ONLY_UNCONVERTED = {"embeddings", "thinking", "audio"}
 
 
@@ -158,10 +181,9 @@ def provider_of(client, route):
     return client.format if route in UNCONVERTED else CONVERTED[client.format]
 
 
-def base_url(client, route, gateway, mock):
+def base_url(client, route, gateway, mock, provider):
     """The base URL that the client is given. `mock` has the mock's addresses by provider."""
-    provider = provider_of(client, route)
-    if route == "forward":
+    if route in ("forward", TO_OTHERS):
         return f"{gateway}/v1/forward?u={mock[provider]}{client.base}{model_path(client)}"
     if route == "rewrite":
         return f"{gateway}/v1/rewrite/{client.format}/{mock[provider]}{client.base}{model_path(client)}"
@@ -183,6 +205,20 @@ def model_of(client, provider, scenario):
         return OWN_KEY[scenario][0]
     is_gemini = client.module == "litellm_client" and client.format == "google" and provider == "google"
     return LITELLMS_GEMINI if is_gemini else f"mock-{provider}"
+
+
+def calls_of_others(documented):
+    """Provider, endpoint, client and scenario of each call to another provider. `documented` has its endpoints in the
+    documents, by provider."""
+    return [
+        (provider, endpoint, client, scenario)
+        for provider in OTHERS
+        for endpoint, (spoken, scenarios) in ENDPOINTS_OF_OTHERS.items()
+        if endpoint in documented[provider]
+        for client in CLIENTS
+        if client.name in CLIENTS_OF_OTHERS and client.format == spoken
+        for scenario in scenarios
+    ]
 
 
 # The endpoints of the table that names the providers of each client.
@@ -210,7 +246,6 @@ def scenarios_of(client, route):
         return []
     left_out = set() if route in UNCONVERTED else ONLY_UNCONVERTED
     left_out = left_out if route == "forward" else left_out | set(OWN_KEY)
-    left_out = left_out | {"embeddings"} if route == "rewrite" and client.format != "openai" else left_out
     # It sends no schema for a model that it does not know as Google's.
     left_out = left_out | {"structured"} if model_path(client) and route == "rewrite_converted" else left_out
     return [scenario for scenario in SCENARIOS if scenario in client.scenarios and scenario not in left_out]

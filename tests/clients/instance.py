@@ -27,6 +27,8 @@ class Instance:
         self.ready = json.loads((self.data / "ready.json").read_text())
         self.gateway = self.ready["base_url"].removesuffix("/v1/")
         self.mock = {name: self.ready[f"{name}_url"] for name in ("openai", "anthropic", "google")}
+        relays = json.loads((self.data / "relays.json").read_text())
+        self.mock |= {name: f"http://{address}" for name, address in relays.items()}
 
     def command(self, *arguments):
         """Runs an operator command and returns what it prints as JSON."""

@@ -6,7 +6,7 @@ import json
 from google import genai
 from google.genai import errors, types
 
-from tasks import CITY, IMAGE_URL, LISTEN, LOOK, PNG, QUESTION, READ_BEFORE_LEAVING, WAV, WEATHER
+from tasks import CITY, IMAGE_URL, LISTEN, LOOK, PNG, QUESTION, READ_BEFORE_LEAVING, TEXTS, WAV, WEATHER
 
 TOOL = types.Tool(
     function_declarations=[
@@ -102,6 +102,13 @@ def parallel_tools(job):
 def structured(job):
     answer = ask(job, "Describe Oslo", response_mime_type="application/json", response_json_schema=CITY)
     return {"value": json.loads(answer.text)}
+
+
+def embeddings(job):
+    # It is closed once nothing holds it.
+    client = connect(job)
+    answer = client.models.embed_content(model=job.model, contents=[*TEXTS, job.prompt])
+    return {"lengths": [len(item.values) for item in answer.embeddings]}
 
 
 def ask_about(job, question, part):

@@ -143,7 +143,7 @@ impl Story {
         let report = json!({
             "request_id": format!("report {calls}"), "customer_id": self.customer_reference,
             "meter_slug": self.meter_slug, "provider": "openai", "model": "=HYPERLINK(\"x\"),1\n+2",
-            "usage": {"input_tokens": 7, "output_tokens": 3}, "metadata": {"=1+1": "@SUM(A1), \"ü\""},
+            "usage": {"input_tokens": 7, "output_tokens": 3}, "metadata": {"formula": "@SUM(A1), \"ü\""},
         });
         self.merchant.post("/v1/requests", &report).await.expect(201);
         self.merchant.nothing_is_held().await;

@@ -84,6 +84,7 @@ mod rewrite_unconverted;
 mod saved;
 mod schedule;
 mod secret_keys;
+mod settings;
 mod settlement;
 mod shutdown;
 mod spellings;

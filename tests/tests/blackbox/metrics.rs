@@ -18,6 +18,12 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 const BATCHES: &str = "SELECT count(*) FROM ledger.batches";
 
+/// The terms that have begun: each raises the epoch of its partition, which is 0 at first.
+const TERMS: &str = "SELECT sum(epoch)::bigint FROM ledger.heads";
+
+/// Holds up the writer of a read model.
+const HOLD_UP: &str = "BEGIN; LOCK TABLE customers.customers IN EXCLUSIVE MODE";
+
 /// The list of the metrics, in the documents.
 const LIST: &str = include_str!("../../../docs/operations/metrics.md");
 
@@ -60,6 +66,13 @@ fn counters_move_by_exactly_what_was_done() {
         let good = instance.provider.endpoint(|_| json(200, &json!({"usage": {"tokens": 5}})));
         let missing = instance.provider.endpoint(|_| json(404, &json!({"error": "no"})));
         let openai = instance.openai.endpoint(|_| json(200, &json!({"usage": {"tokens": 5}})));
+        // The first card pays, and the newest, which is the default, is declined.
+        let mut cards = Vec::new();
+        for number in ["4242424242424242", "4000000000000341"] {
+            let card = json!({"card": {"number": number, "exp_month": 12, "exp_year": 2040, "cvc": "123"}});
+            let added = merchant.post("/v1/payment_methods", &card).await.expect(201);
+            cards.push(added["payment_method_id"].clone());
+        }
         let (before, log_before) = (Gateways::of(instance).await, logged(&merchant).await);
         let projected_before = caught_up(instance, log_before.1).await;
 
@@ -79,6 +92,11 @@ fn counters_move_by_exactly_what_was_done() {
             merchant.call(&unknown, &good.url).await.refused(401, "secret_key_invalid");
         }
 
+        let funding = json!({"amount": "10", "payment_method_id": cards[0]});
+        merchant.post("/v1/wallet/fund", &funding).await.expect(200);
+        let declined = merchant.post("/v1/wallet/fund", &json!({"amount": "10"})).await;
+        declined.refused(402, "payment_declined");
+
         let appended = |after: &Gateways| {
             let count = |name| after.count(name, &[]) - before.count(name, &[]);
             (count("farthing_appends_total"), count("farthing_appended_events_total"))
@@ -93,7 +111,7 @@ fn counters_move_by_exactly_what_was_done() {
             }
         })
         .await;
-        let moves: [(&str, Labels, u64); 10] = [
+        let moves: [(&str, Labels, u64); 13] = [
             ("farthing_calls_total", &[("provider", "other"), ("status", "2xx"), ("metered", "yes")], 5),
             ("farthing_calls_total", &[("provider", "openai"), ("status", "2xx"), ("metered", "yes")], 2),
             ("farthing_calls_total", &[("provider", "other"), ("status", "4xx"), ("metered", "no")], 1),
@@ -104,15 +122,17 @@ fn counters_move_by_exactly_what_was_done() {
             ("farthing_forward_errors_total", &[], 3),
             ("farthing_calls_unsettled_total", &[], 0),
             ("farthing_append_failures_total", &[], 0),
+            ("farthing_payments_total", &[("outcome", "succeeded")], 1),
+            ("farthing_payments_total", &[("outcome", "declined")], 1),
+            ("farthing_payments_total", &[], 2),
         ];
         for (name, labels, moved) in moves {
             let counted = after.count(name, labels) - before.count(name, labels);
             assert_eq!(counted, moved, "{name} {labels:?}");
         }
-        assert_eq!(
-            after.count("farthing_append_batch_commands_count", &[]),
-            after.count("farthing_appends_total", &[])
-        );
+        for name in ["farthing_append_batch_commands_count", "farthing_append_duration_seconds_count"] {
+            assert_eq!(after.count(name, &[]), after.count("farthing_appends_total", &[]), "{name}");
+        }
         // Each append was in a transaction of the group commit, of one partition or several.
         let grouped = eventually_ok("the transactions are counted", async || {
             let after = Gateways::of(instance).await;
@@ -131,6 +151,21 @@ fn counters_move_by_exactly_what_was_done() {
         assert_eq!(after.count("farthing_open_calls", &[]), 0);
         let led = after.0.iter().flat_map(|scrape| scrape.values("farthing_partitions_led", &[]));
         assert_eq!(format!("{:?}", led.sum::<f64>()), "8.0");
+        eventually_ok("the terms are counted", async || {
+            let terms: i64 = merchant.log.sql.query_one(TERMS, &[]).await.unwrap().get(0);
+            let begun = Gateways::of(instance).await.count("farthing_terms_begun_total", &[]);
+            if u64::try_from(terms) == Ok(begun) && begun >= 8 {
+                Ok(())
+            } else {
+                Err(format!("{terms} {begun}"))
+            }
+        })
+        .await;
+        for name in
+            ["farthing_terms_not_begun_total", "farthing_leases_given_up_total", "farthing_leases_lost_total"]
+        {
+            assert_eq!(Gateways::of(instance).await.count(name, &[]), 0, "{name}");
+        }
 
         // The projector has folded what was appended, and shows all of it.
         let (_, events) = logged(&merchant).await;
@@ -145,6 +180,7 @@ fn counters_move_by_exactly_what_was_done() {
         })
         .await;
 
+        a_read_model_that_is_held_up_lags(&merchant).await;
         nothing_secret_is_shown(&merchant, &[&credential, &unknown]).await;
         drop((good, missing, openai));
         instance.stop().await;
@@ -163,6 +199,35 @@ async fn caught_up(instance: &Instance, events: u64) -> Scrape {
         if is_done { Ok(projector) } else { Err(format!("{lags:?} {positions:?} {events}")) }
     })
     .await
+}
+
+/// A read model whose rows cannot be written shows how many events it lacks, and for how long; the others go on.
+async fn a_read_model_that_is_held_up_lags(merchant: &Merchant) {
+    let instance = merchant.instance;
+    let holder = instance.log().await;
+    holder.sql.batch_execute(HOLD_UP).await.unwrap();
+    let (_, before) = logged(merchant).await;
+    merchant.post("/v1/customers", &json!({"reference_id": "unseen"})).await.expect(201);
+    let (_, events) = logged(merchant).await;
+    let expected = [events.to_string(), (events - before).to_string(), "0".to_owned(), "0".to_owned()];
+    eventually_ok("it lags", async || {
+        let shown = scrape(instance.projector_operator()).await;
+        let of = |name: &str, read_model: &str| shown.values(name, &[("read_model", read_model)])[0];
+        let seconds = of("farthing_projection_lag_seconds", "customers");
+        let counts = [
+            shown.values("farthing_log_events", &[])[0],
+            of("farthing_projection_lag_events", "customers"),
+            of("farthing_projection_lag_events", "meters"),
+            of("farthing_projection_lag_seconds", "meters"),
+        ];
+        let counts = counts.map(|count| count.to_string());
+        if counts == expected && seconds >= 1.0 { Ok(()) } else { Err(format!("{counts:?} {seconds}")) }
+    })
+    .await;
+    holder.sql.batch_execute("COMMIT").await.unwrap();
+    let caught_up = caught_up(instance, events).await;
+    assert!(caught_up.values("farthing_projection_lag_seconds", &[]).iter().all(|lag| *lag <= 0.0));
+    assert_eq!(caught_up.values("farthing_log_events", &[])[0].to_string(), events.to_string());
 }
 
 /// Every log line is a JSON object, and neither logs nor metrics hold a key.

@@ -53,7 +53,9 @@ async fn queued(gateway: &SideGateway, partition: &str, commands: f64, has_waite
         let shown = scrape(gateway.operator).await;
         let [count, oldest] = ["farthing_queue_commands", "farthing_queue_oldest_seconds"]
             .map(|name| shown.values(name, &of_partition));
-        let is_so = count == [commands] && oldest.len() == 1 && (oldest[0] > 0.0) == has_waited;
+        let is_so = format!("{count:?}") == format!("[{commands:?}]")
+            && oldest.len() == 1
+            && (oldest[0] > 0.0) == has_waited;
         if is_so { Ok(shown) } else { Err(format!("{count:?} {oldest:?}")) }
     })
     .await

@@ -274,7 +274,7 @@ fn an_unknown_provider_is_called_on_the_callers_key_and_only_its_fee_is_charged(
 }
 
 #[test]
-fn embeddings_in_openais_format_pass_unchanged_and_are_not_converted_into_others() {
+fn embeddings_pass_unchanged_to_a_provider_of_the_same_format_and_are_not_converted() {
     run(async {
         let managed = Managed::start(&[]).await;
         let merchant = Merchant::funded("100").await;
@@ -288,6 +288,19 @@ fn embeddings_in_openais_format_pass_unchanged_and_are_not_converted_into_others
             assert_eq!(endpoint.calls().pop().unwrap().body, body.to_string().as_bytes());
         }
         let made = endpoint.calls().len();
+        let answer = r#"{"embeddings":[{"values":[0.5]}],"usageMetadata":{"promptTokenCount":10000}}"#;
+        let path = "/v1beta/models/gemini-embedding-001:batchEmbedContents";
+        let googles = managed.google.endpoint_ending(path, move |_| json_text(200, answer));
+        let texts = json!({"requests": [{"model": "models/gpt-4o", "content": {"parts": [{"text": "x"}]}}]});
+        let response = managed.send(&merchant.secret_key, rewrite("google", &googles.url, &texts)).await;
+        assert_eq!((response.status, response.text().as_str()), (200, answer));
+        // The model is that of the URL, whatever the body names.
+        assert_eq!(merchant.charged(&response).await["model_cost"]["total"], "0.0015000000");
+        let call = googles.only_call();
+        assert_eq!(
+            (call.body.as_slice(), call.head.header("x-goog-api-key")),
+            (texts.to_string().as_bytes(), Some("managed-google"))
+        );
         let google =
             managed.google.endpoint_ending("/v1beta/models/m:embedContent", |_| json(200, &json!({})));
         let cohere = managed.openai.endpoint_ending("/v2/embed", |_| json(200, &json!({})));
@@ -296,6 +309,9 @@ fn embeddings_in_openais_format_pass_unchanged_and_are_not_converted_into_others
             ("openai", format!("{}/embeddings", google.url)),
             ("openai", format!("{}/embeddings", cohere.url)),
             ("anthropic", endpoint.url.clone()),
+            ("anthropic", google.url.clone()),
+            ("google", endpoint.url.clone()),
+            ("google", format!("{}/v1beta/models/m:embedContent", endpoint.url)),
         ] {
             let refused = managed.send(&merchant.secret_key, rewrite(format, &url, &body)).await;
             let error = refused.refused(400, "conversion_unsupported");

@@ -12,6 +12,7 @@ use farthing_tests::merchant::{Merchant, forward};
 use farthing_tests::provider::{Endpoint, Gate, Step, head};
 use farthing_tests::proxy::{Fault, Outcome, Proxy, Strike};
 use farthing_tests::run;
+use farthing_tests::scrape::scrape;
 use farthing_tests::side_gateway::SideGateway;
 use farthing_tests::wait::{eventually, within};
 use serde_json::json;
@@ -352,6 +353,7 @@ fn a_leader_that_hung_beyond_its_lease_appends_nothing_late() {
         signal(pid, "CONT");
         let led = spread(&log.sql, 2).await;
         assert!(led[side_id].contains(&partition), "{led:?}");
+        assert!(scrape(instance.operator(0)).await.count("farthing_leases_lost_total", &[]) > 0);
         load.calls(200).await;
         let load = load.stop().await;
         assert_eq!(last_by_hung().await, before, "it has appended after its lease");

@@ -39,6 +39,12 @@ fn a_partition_that_no_gateway_can_lead_counts_as_one_without_a_leader() {
             [own, side.logged()].iter().all(|logged| logged.contains("leases.given_up")).then_some(())
         })
         .await;
+        for operator in [instance.operator(0), side.operator] {
+            let shown = scrape(operator).await;
+            for name in ["farthing_leases_given_up_total", "farthing_terms_not_begun_total"] {
+                assert!(shown.count(name, &[]) > 0, "{name}");
+            }
+        }
         let unled = async || {
             let mut most: f64 = 0.0;
             for operator in [instance.operator(0), side.operator] {

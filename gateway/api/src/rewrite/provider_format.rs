@@ -16,12 +16,14 @@ pub(super) const GENERATE: [&str; 2] = ["generateContent", "streamGenerateConten
 pub(super) enum EmbeddingsFormat {
     /// OpenAI's.
     Openai,
-    /// Google's or Cohere's.
-    Other,
+    /// Google's.
+    Google,
+    /// Cohere's.
+    Cohere,
 }
 
-/// The ends of paths that make embeddings in other formats than OpenAI's.
-const OTHER_EMBEDDINGS: [&str; 3] = [":embedContent", ":batchEmbedContents", "/embed"];
+/// The methods of Google's interface that make embeddings.
+const EMBED: [&str; 2] = ["embedContent", "batchEmbedContents"];
 
 /// The format of embeddings at `url`; `None` if it makes none.
 pub(super) fn embeddings_format(url: &Uri) -> Option<EmbeddingsFormat> {
@@ -29,7 +31,11 @@ pub(super) fn embeddings_format(url: &Uri) -> Option<EmbeddingsFormat> {
     if path.ends_with("/embeddings") {
         return Some(EmbeddingsFormat::Openai);
     }
-    OTHER_EMBEDDINGS.iter().any(|end| path.ends_with(end)).then_some(EmbeddingsFormat::Other)
+    if path.ends_with("/embed") {
+        return Some(EmbeddingsFormat::Cohere);
+    }
+    let (_, method) = path.rsplit_once(':')?;
+    (method_model_within(path).is_some() && EMBED.contains(&method)).then_some(EmbeddingsFormat::Google)
 }
 
 /// The path of `url`, if it can be read in one way only.
@@ -107,9 +113,12 @@ mod tests {
         for (url, format) in [
             ("https://api.openai.com/v1/embeddings", Some(EmbeddingsFormat::Openai)),
             ("https://h/openai/deployments/x/embeddings?api-version=1", Some(EmbeddingsFormat::Openai)),
-            ("https://h/v1beta/models/m:embedContent", Some(EmbeddingsFormat::Other)),
-            ("https://h/v1beta/models/m:batchEmbedContents", Some(EmbeddingsFormat::Other)),
-            ("https://api.cohere.com/v2/embed", Some(EmbeddingsFormat::Other)),
+            ("https://h/v1beta/models/m:embedContent", Some(EmbeddingsFormat::Google)),
+            ("https://h/v1beta/models/m:batchEmbedContents", Some(EmbeddingsFormat::Google)),
+            ("https://h/v1beta/tuned/m:embedContent", None),
+            ("https://h/v1beta/models/:embedContent", None),
+            ("https://h/v1beta/models/m:asyncBatchEmbedContent", None),
+            ("https://api.cohere.com/v2/embed", Some(EmbeddingsFormat::Cohere)),
             ("https://h/v1/xembed", None),
             ("https://h/v1/%65mbeddings", None),
             ("https://h/v1/../embeddings", None),

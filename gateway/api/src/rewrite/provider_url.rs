@@ -7,6 +7,7 @@ use http::Uri;
 use super::ClientLibrary;
 use super::provider_format::{EmbeddingsFormat, GENERATE, embeddings_format, provider_format};
 use crate::error::{ApiError, ForwardError, Issue, Resource};
+use crate::providers::method_model_within;
 use crate::target::{self, KeyParameter, Query};
 
 /// What client libraries append to the address that they are given, the longer paths first.
@@ -21,9 +22,9 @@ const ANTHROPIC_PATHS: [(&str, Format); 2] =
 
 const EMBEDDINGS_PATHS: [&str; 2] = ["/v1/embeddings", "/embeddings"];
 
-/// Why embeddings in another format than OpenAI's are refused.
-const EMBEDDINGS_STAY: &str =
-    "embeddings are not converted: they pass from clients of OpenAI's format to URLs that end in /embeddings";
+/// Why embeddings in another format than the client's are refused.
+const EMBEDDINGS_STAY: &str = "embeddings are not converted: they pass from clients of OpenAI's format to URLs that end \
+    in /embeddings, and from those of Google's to :embedContent and :batchEmbedContents";
 
 /// Why a URL is refused.
 const NO_ENDPOINT: &str =
@@ -90,7 +91,10 @@ impl Rewrite {
             return Ok(Self { library, client, provider: Some(provider), target, google });
         }
         if let Some(target) = embeddings(library, &url, |url| query.of_url(url, key, |_| false))? {
-            return Ok(Self { library, client: Format::OpenaiChat, provider: None, target, google: None });
+            let model = method_model_within(target.path()).filter(|_| library == ClientLibrary::Google);
+            let google = model.map(|model| GoogleCall { model: model.to_owned(), stream: false });
+            let client = if google.is_some() { Format::Google } else { Format::OpenaiChat };
+            return Ok(Self { library, client, provider: None, target, google });
         }
         let provider = provider_format(&whole).ok_or_else(|| invalid(NO_ENDPOINT))?;
         let client = match (library, provider) {
@@ -114,22 +118,36 @@ fn embeddings(
 ) -> Result<Option<Uri>, ApiError> {
     let unsupported =
         || ApiError::Forward(ForwardError::ConversionUnsupported(Issue::new(["input"], EMBEDDINGS_STAY)));
-    let is_openai = library == ClientLibrary::Openai;
-    let cut = EMBEDDINGS_PATHS.iter().filter_map(|path| url.strip_suffix(path)).filter(|_| is_openai);
+    let (own, cut) = match library {
+        ClientLibrary::Openai => {
+            let cut = EMBEDDINGS_PATHS.iter().filter_map(|path| url.strip_suffix(path));
+            (Some(EmbeddingsFormat::Openai), cut.collect())
+        }
+        ClientLibrary::Anthropic => (None, Vec::new()),
+        ClientLibrary::Google => {
+            let cut =
+                models_path(url).into_iter().flat_map(|(before, _, _)| with_and_without_version(before));
+            (Some(EmbeddingsFormat::Google), cut.collect())
+        }
+    };
     for given in cut {
         let Ok(cut) = target(given.to_owned()) else { continue };
-        match embeddings_format(&cut) {
-            Some(EmbeddingsFormat::Openai) => return Ok(Some(cut)),
-            Some(EmbeddingsFormat::Other) => return Err(unsupported()),
+        match (embeddings_format(&cut), own) {
+            (Some(EmbeddingsFormat::Openai), Some(EmbeddingsFormat::Openai)) => return Ok(Some(cut)),
+            (Some(EmbeddingsFormat::Openai | EmbeddingsFormat::Google | EmbeddingsFormat::Cohere), _) => {
+                return Err(unsupported());
+            }
             // A client of a provider that has no embeddings.
-            None if provider_format(&cut).is_some() => return Err(unsupported()),
-            None => {}
+            (None, _) if provider_format(&cut).is_some() => return Err(unsupported()),
+            (None, _) => {}
         }
     }
     let whole = target(url.to_owned())?;
     match embeddings_format(&whole) {
-        Some(EmbeddingsFormat::Openai) if is_openai => Ok(Some(whole)),
-        Some(EmbeddingsFormat::Openai | EmbeddingsFormat::Other) => Err(unsupported()),
+        Some(format) if Some(format) == own => Ok(Some(whole)),
+        Some(EmbeddingsFormat::Openai | EmbeddingsFormat::Google | EmbeddingsFormat::Cohere) => {
+            Err(unsupported())
+        }
         None => Ok(None),
     }
 }
@@ -152,23 +170,33 @@ fn cuts(library: ClientLibrary, url: &str) -> Vec<Cut<'_>> {
 
 /// `/v1beta/models/{model}:{method}`, or the same without a version.
 fn googles(url: &str) -> Vec<Cut<'_>> {
-    let read = || {
-        let (before, last) = url.rsplit_once('/')?;
-        let (model, method) = last.split_once(':')?;
-        let before = before.strip_suffix("/models")?;
-        let [_, streamed] = GENERATE;
-        let google = GoogleCall { model: model.to_owned(), stream: method == streamed };
-        (GENERATE.contains(&method) && !model.is_empty()).then_some((before, google))
-    };
-    let Some((before, google)) = read() else { return Vec::new() };
+    let Some((before, model, method)) = models_path(url) else { return Vec::new() };
+    if !GENERATE.contains(&method) {
+        return Vec::new();
+    }
+    let [_, streamed] = GENERATE;
+    let google = GoogleCall { model: model.to_owned(), stream: method == streamed };
+    let urls = with_and_without_version(before);
+    urls.map(|url| Cut { url, client: Format::Google, google: Some(google.clone()) }).collect()
+}
+
+/// What stands before `/models/{model}:{method}` at the end of `url`, the model and the method.
+fn models_path(url: &str) -> Option<(&str, &str, &str)> {
+    let (before, last) = url.rsplit_once('/')?;
+    let (model, method) = last.split_once(':')?;
+    let before = before.strip_suffix("/models")?;
+    (!model.is_empty()).then_some((before, model, method))
+}
+
+/// `url` without a version at its end, such as `/v1beta`, if it has one, and as it is.
+fn with_and_without_version(url: &str) -> impl Iterator<Item = &str> {
     let is_version = |segment: &str| {
         let rest = segment.strip_prefix('v').unwrap_or_default();
         rest.starts_with(|first: char| first.is_ascii_digit())
             && rest.bytes().all(|byte| byte.is_ascii_alphanumeric())
     };
-    let versioned = before.rsplit_once('/').filter(|(_, version)| is_version(version)).map(|(url, _)| url);
-    let urls = versioned.into_iter().chain([before]);
-    urls.map(|url| Cut { url, client: Format::Google, google: Some(google.clone()) }).collect()
+    let versioned = url.rsplit_once('/').filter(|(_, version)| is_version(version)).map(|(url, _)| url);
+    versioned.into_iter().chain([url])
 }
 
 /// The URL in the path, decoded and with its scheme. Proxies may make one slash of two.
@@ -291,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn embeddings_of_openais_format_pass_and_others_are_not_converted() {
+    fn embeddings_pass_to_a_provider_of_the_same_format_and_are_not_converted() {
         const EMBEDDINGS: &str = "https://api.openai.com/v1/embeddings";
 
         for rest in [
@@ -304,10 +332,24 @@ mod tests {
             assert_eq!((rewrite.target.to_string().as_str(), rewrite.provider), (EMBEDDINGS, None), "{rest}");
         }
         let google = "https://generativelanguage.googleapis.com/v1beta";
+        for method in ["embedContent", "batchEmbedContents"] {
+            let target = format!("{google}/models/m:{method}");
+            let rewrite = read(&format!("google/{target}")).unwrap();
+            assert_eq!(
+                (rewrite.target.to_string(), rewrite.client, rewrite.provider),
+                (target, Format::Google, None)
+            );
+            assert_eq!(rewrite.google, Some(GoogleCall { model: "m".to_owned(), stream: false }));
+        }
         for rest in [
             format!("openai/{google}/models/m:embedContent"),
             format!("openai/{google}/models/m:batchEmbedContents/embeddings"),
-            format!("google/{google}/models/m:embedContent"),
+            format!("google/{EMBEDDINGS}/v1beta/models/m:embedContent"),
+            format!("google/{CHAT}/v1beta/models/m:batchEmbedContents"),
+            format!("google/{CHAT}/models/m:embedContent"),
+            format!("google/{google}/models/m:generateContent/v1beta/models/m:embedContent"),
+            "google/https://api.cohere.com/v2/embed".to_owned(),
+            format!("anthropic/{google}/models/m:embedContent"),
             "openai/https://api.cohere.com/v2/embed/embeddings".to_owned(),
             "openai/https://api.cohere.com/v2/embed".to_owned(),
             format!("openai/{MESSAGES}/embeddings"),
