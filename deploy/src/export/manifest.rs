@@ -44,7 +44,8 @@ pub(super) struct Manifest {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct File {
     pub(super) table: Table,
-    pub(super) file: String,
+    #[serde(rename = "file")]
+    pub(super) name: String,
     pub(super) rows: u64,
     pub(super) bytes: u64,
     pub(super) sha256: String,

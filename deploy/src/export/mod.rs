@@ -147,7 +147,7 @@ pub(crate) async fn run(args: &Args) -> Result<()> {
         return args.output.print_done(&manifest, "the export was written");
     }
     for file in &manifest.files {
-        print_line(format!("{}: {} rows", args.out.join(&file.file).display(), file.rows))?;
+        print_line(format!("{}: {} rows", args.out.join(&file.name).display(), file.rows))?;
     }
     Ok(())
 }

@@ -78,7 +78,7 @@ impl TableFile {
         let columns = self.table.columns().iter().map(|column| column.name.to_owned());
         let sums: BTreeMap<_, _> =
             columns.zip(self.sums).filter_map(|(name, sum)| Some((name, format!("{:.10}", sum?)))).collect();
-        Ok(manifest::File { table: self.table, file: self.file, rows: self.rows, bytes, sha256, sums })
+        Ok(manifest::File { table: self.table, name: self.file, rows: self.rows, bytes, sha256, sums })
     }
 }
 

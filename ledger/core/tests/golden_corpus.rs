@@ -171,8 +171,8 @@ fn every_optional_member_is_set_in_one_golden_file_and_not_set_in_another() {
             }
             let own = members(&mut whole.clone(), &pointer).clone();
             let is_member = |name: &str| (golden.kind, golden.version, format!("{path}/{name}"));
-            let known: Vec<_> = own.keys().cloned().collect();
-            if probed.insert((golden.kind, golden.version, path.clone(), known)) {
+            let given: Vec<_> = own.keys().cloned().collect();
+            if probed.insert((golden.kind, golden.version, path.clone(), given)) {
                 for name in names.iter().filter(|name| !own.contains_key(*name) && knows(name)) {
                     optional.entry(is_member(name)).or_default().unset = true;
                 }

@@ -259,16 +259,13 @@ impl<'a> Places<'a> {
         let (kinds, (from, to)) = (self.kinds.bits(), self.times);
         let mut parameters: Vec<Parameter<'_>> =
             vec![text(self.merchant), (&first, Type::INT8), (&last, Type::INT8), (&kinds, Type::INT8)];
-        let sql = match &self.customer {
-            Some(customer) => {
-                parameters.push(text(customer));
-                CUSTOMER_BLOCKS
-            }
-            None => {
-                parameters.push((&from, Type::INT8));
-                parameters.push((&to, Type::INT8));
-                BLOCKS
-            }
+        let sql = if let Some(customer) = &self.customer {
+            parameters.push(text(customer));
+            CUSTOMER_BLOCKS
+        } else {
+            parameters.push((&from, Type::INT8));
+            parameters.push((&to, Type::INT8));
+            BLOCKS
         };
         parameters.push((&self.rows_at_once, Type::INT8));
         query::all(self.db, sql, &parameters).await
@@ -277,5 +274,5 @@ impl<'a> Places<'a> {
 
 /// Instants are whole microseconds in the log.
 pub(super) fn micros(at: DateTime<Utc>) -> i64 {
-    at.timestamp_micros() + i64::from(at.timestamp_subsec_nanos() % 1_000 > 0)
+    at.timestamp_micros() + i64::from(!at.timestamp_subsec_nanos().is_multiple_of(1_000))
 }

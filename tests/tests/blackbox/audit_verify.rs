@@ -51,7 +51,8 @@ fn a_whole_log_is_verified_under_traffic_and_every_check_looks_at_something() {
         assert_eq!((code, &report["verdict"]), (Some(0), &json!("verified")), "{report} {errors}");
         for check in report["checks"].as_array().unwrap() {
             // Neither a file of heads nor a folder of checkpoints was given.
-            let is_left_out = ["published_heads", "signed_checkpoints"].map(Value::from).contains(&check["check"]);
+            let is_left_out =
+                ["published_heads", "signed_checkpoints"].map(Value::from).contains(&check["check"]);
             let verdict = if is_left_out { "skipped" } else { "verified" };
             assert_eq!(check["verdict"], verdict, "{check}");
             // Nothing was archived.

@@ -487,9 +487,9 @@ async fn is_broken(archived: &Archived, file: &Path, what: &str, position: Optio
     );
     let (code, report, errors) = archived.run(&["audit", "verify", "--skip-read-tables"]).await;
     assert_eq!(code, Some(1), "{what}: {report} {errors}");
-    let archives = check(&report, "archives");
-    assert_eq!(archives["broken"], 1, "{what}: {archives}");
-    assert!(archives["findings"][0]["text"].as_str().unwrap().contains(name), "{what}: {archives}");
+    let checked = check(&report, "archives");
+    assert_eq!(checked["broken"], 1, "{what}: {checked}");
+    assert!(checked["findings"][0]["text"].as_str().unwrap().contains(name), "{what}: {checked}");
     if let Some(position) = position {
         assert_eq!(report["first_broken"][0]["position"], position, "{what}: {report}");
         assert!(findings.iter().any(|finding| finding["position"] == position), "{what}: {findings:?}");

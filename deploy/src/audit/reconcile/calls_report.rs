@@ -39,7 +39,7 @@ pub(super) struct CallsReport {
 
 enum Writer {
     Text(Stdout),
-    Csv(csv::Writer<Stdout>),
+    Csv(Box<csv::Writer<Stdout>>),
     Json(Stdout),
 }
 
@@ -48,7 +48,7 @@ impl CallsReport {
         let out = table::stdout();
         let writer = match format {
             Format::Text => Writer::Text(out),
-            Format::Csv => Writer::Csv(csv::Writer::from_writer(out)),
+            Format::Csv => Writer::Csv(Box::new(csv::Writer::from_writer(out))),
             Format::Json => Writer::Json(out),
         };
         Self { writer, has_calls: false }

@@ -45,7 +45,7 @@ impl CsvFile {
         let size = std::fs::metadata(path).with_context(|| format!("cannot read {shown}"))?.len();
         ensure!(size <= MAX_BYTES, "{shown} has more than {MAX_BYTES} bytes");
         let bytes = std::fs::read(path).with_context(|| format!("cannot read {shown}"))?;
-        Self::parse(&bytes, delimiter).with_context(|| shown.to_string())
+        Self::parse(&bytes, delimiter).with_context(|| shown.clone())
     }
 
     /// Reads the text of a file. A byte order mark at its beginning, and empty lines, are left out.

@@ -118,7 +118,7 @@ async fn reconcile_calls(args: &Args, period: Period) -> Result<ExitCode> {
 async fn reconcile_payments(args: &Args, path: &Path, period: Period) -> Result<ExitCode> {
     let mapping = args.mapping.as_deref().map(mapping::<PaymentMapping>).transpose()?;
     let file = CsvFile::read(path, delimiter(mapping.as_ref().and_then(|mapping| mapping.delimiter))?)?;
-    let shown = farthing_tls::shown(path).to_string();
+    let shown = farthing_tls::shown(path);
     let mapping = mapping.unwrap_or_else(|| PaymentMapping::plain(&file));
     let rows = mapping.rows(&file).with_context(|| shown.clone())?;
     let failures = if args.without_failures { Failures::NotListed } else { Failures::Listed };
@@ -133,7 +133,7 @@ async fn reconcile_payments(args: &Args, path: &Path, period: Period) -> Result<
 async fn reconcile_usage(args: &Args, path: &Path) -> Result<ExitCode> {
     let mapping = args.mapping.as_deref().map(mapping::<UsageMapping>).transpose()?;
     let file = CsvFile::read(path, delimiter(mapping.as_ref().and_then(|mapping| mapping.delimiter))?)?;
-    let shown = farthing_tls::shown(path).to_string();
+    let shown = farthing_tls::shown(path);
     let provider = args.provider.clone().context("--usage needs --provider")?;
     let mapping = match mapping {
         Some(mapping) => mapping,

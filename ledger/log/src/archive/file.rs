@@ -272,7 +272,7 @@ pub(super) mod tests {
             (r#""c""#, r#""d""#, 3),
             (r"\tx", r"\ty", 4),
             (r#""first_position":4"#, r#""first_position":5"#, 4),
-            ("123459Z", "123460Z", 4),
+            ("123460Z", "123461Z", 4),
         ] {
             let changed = text.replacen(from, to, 1);
             assert_ne!(changed, text, "{from}");

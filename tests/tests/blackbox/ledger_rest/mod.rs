@@ -71,7 +71,9 @@ fn time(at: DateTime<Utc>) -> String {
 fn shown(event: &Logged) -> Value {
     let mut body = event.body.clone();
     let members = body.as_object_mut().unwrap();
-    HIDDEN.iter().for_each(|name| drop(members.remove(*name)));
+    for name in HIDDEN {
+        members.remove(name);
+    }
     if let Some(brought) = members.get_mut("brings").and_then(Value::as_object_mut) {
         brought.remove("token");
     }

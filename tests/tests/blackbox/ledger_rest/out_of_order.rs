@@ -141,7 +141,7 @@ fn an_event_counts_at_its_time_wherever_it_was_appended() {
     run(async {
         let seed = std::env::var("FARTHING_JOURNAL_SEED")
             .map_or_else(|_| fastrand::u64(..), |seed| seed.parse().unwrap());
-        println!("FARTHING_JOURNAL_SEED={seed}");
+        eprintln!("FARTHING_JOURNAL_SEED={seed}");
         fastrand::seed(seed);
         let instance = Instance::shared().await;
         let database_url = instance.create_database("out_of_order").await;

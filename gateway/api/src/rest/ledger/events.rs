@@ -74,7 +74,7 @@ pub(super) struct LedgerEvent {
 }
 
 impl LedgerEvent {
-    fn new(row: EventRow) -> Result<Self, ApiError> {
+    fn new(row: &EventRow) -> Result<Self, ApiError> {
         let body = shown(&row.body).map_err(|error| {
             ApiError::internal(format!("the body at position {} is no object: {error}", row.position))
         })?;
@@ -151,7 +151,7 @@ pub(super) async fn list(
     let connection = reads.caught_up(ReadModel::Journal, merchant_id).await?;
     let listed = within(query::list(connection.partition(), merchant_id, filter, page.as_query())).await?;
     let last = listed.items.last().map(|row| row.position.to_string());
-    let shown = listed.items.into_iter().map(LedgerEvent::new).collect::<Result<_, _>>()?;
+    let shown = listed.items.iter().map(LedgerEvent::new).collect::<Result<_, _>>()?;
     Ok(Reply::ok(List::new(shown, listed.has_more, last)))
 }
 

@@ -108,7 +108,7 @@ struct Opened {
     merchant_id: MerchantId,
     occurred_at: DateTime<Utc>,
     recorded_at: DateTime<Utc>,
-    opened: Box<RequestOpened>,
+    terms: Box<RequestOpened>,
 }
 
 struct Reading<'a, O> {
@@ -143,7 +143,7 @@ impl<O: Output> Reading<'_, O> {
         class: CallClass,
         money: CallMoney,
     ) -> Result<(), Error> {
-        let opened = self.open.remove(&request_id).map(|open| open.opened);
+        let opened = self.open.remove(&request_id).map(|open| open.terms);
         if !self.period.contains(fact.occurred_at) {
             return Ok(());
         }
@@ -172,7 +172,7 @@ impl<O: Output> Reading<'_, O> {
     fn list_open(&mut self, now: DateTime<Utc>, alive: &BTreeSet<String>) -> Result<(), Error> {
         let mut open: Vec<_> = self.open.drain().collect();
         open.sort_by_key(|(request_id, open)| (open.recorded_at, *request_id));
-        for (request_id, Opened { place, merchant_id, occurred_at, recorded_at, opened }) in open {
+        for (request_id, Opened { place, merchant_id, occurred_at, recorded_at, terms: opened }) in open {
             if !self.period.contains(occurred_at) {
                 continue;
             }
@@ -215,8 +215,10 @@ impl<O: Output> Reader for Reading<'_, O> {
         } else if let Event::Request(RequestEvent::Opened(opened)) = fact.event {
             let Fact { merchant_id, occurred_at, .. } = fact;
             let (place, recorded_at) = (line.place, line.recorded_at);
-            self.open
-                .insert(opened.request_id, Opened { place, merchant_id, occurred_at, recorded_at, opened });
+            self.open.insert(
+                opened.request_id,
+                Opened { place, merchant_id, occurred_at, recorded_at, terms: opened },
+            );
             Ok(())
         } else {
             Ok(())
