@@ -94,6 +94,8 @@ fn unreadable(scene: &Scene, at: &Operation) -> Call {
         call.header("Idempotency-Key", "")
     } else if at.query.iter().any(|name| name == "limit") {
         call.query("limit=0")
+    } else if at.query.iter().any(|name| name == "position") {
+        call.query("position=x")
     } else {
         call
     }
