@@ -16,6 +16,7 @@ use super::flags::{self, moment_text};
 use super::progress_line;
 use super::verdict;
 use crate::database::Database;
+use crate::output::Shown;
 
 /// Flags of `audit replay`.
 #[derive(Debug, Clone, clap::Args)]
@@ -95,7 +96,7 @@ fn members(out: &mut impl Write, name: &str, value: &Value) -> io::Result<()> {
             let name = if name.is_empty() { member.clone() } else { format!("{name}.{member}") };
             members(out, &name, value)
         }),
-        Value::String(text) => writeln!(out, "  {name:<28}  {text}"),
+        Value::String(text) => writeln!(out, "  {name:<28}  {}", Shown(text)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => {
             writeln!(out, "  {name:<28}  {value}")
         }

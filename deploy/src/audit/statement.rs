@@ -12,6 +12,7 @@ use farthing_log::audit::statement::{self, Closing, Output, StatementLine};
 
 use super::fail_on;
 use super::statement_page::Page;
+use crate::csv_text::no_formula;
 use crate::database::Database;
 use crate::output::timestamp;
 use crate::value_parsers;
@@ -187,7 +188,7 @@ impl Output for Csv {
             place.partition.to_string(),
             place.position.to_string(),
             entry.cause.reference(),
-            entry.cause.note(),
+            no_formula(&entry.cause.note()).into_owned(),
         ];
         Ok(self.0.write_record(about.into_iter().chain(amounts(entry.change)).chain(amounts(*after)))?)
     }

@@ -10,10 +10,7 @@ use farthing_log::audit::export::{Column, Kind, Value};
 
 use super::hashed_file::{HashedFile, Stored};
 use super::table_file::{RowWriter, ten_digits, time};
-
-/// What a spreadsheet takes for the beginning of a formula, also in the wide forms of East Asian scripts. A tab or a line
-/// break before it is skipped by some.
-const FORMULA: [char; 11] = ['=', '+', '-', '@', '\t', '\r', '\n', '＝', '＋', '－', '＠'];
+use crate::csv_text::no_formula;
 
 /// A CSV file that is being written.
 pub(super) struct CsvFile {
@@ -49,28 +46,5 @@ impl RowWriter for CsvFile {
 
     fn finish(self: Box<Self>) -> io::Result<Stored> {
         self.writer.into_inner().map_err(|error| io::Error::other(error.to_string()))?.finish()
-    }
-}
-
-/// The text, with an apostrophe before it if it would be a formula, or if it would be taken for one that was changed so.
-fn no_formula(text: &str) -> Cow<'_, str> {
-    if text.trim_start_matches('\'').starts_with(FORMULA) {
-        return Cow::Owned(format!("'{text}"));
-    }
-    Cow::Borrowed(text)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_text_that_would_be_a_formula_gets_an_apostrophe_that_can_be_taken_off_again() {
-        for text in ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "＝1", "'=1", "''@a"] {
-            assert_eq!(no_formula(text), format!("'{text}"), "{text:?}");
-        }
-        for text in ["", "gpt-4o", "a=1", "'", "'a", "GET https://a/", "{\"a\":\"=1\"}", " "] {
-            assert_eq!(no_formula(text), text, "{text:?}");
-        }
     }
 }

@@ -44,7 +44,7 @@ pub(crate) struct Args {
     /// The first instant of the period: a date, or a time such as 2026-11-01T00:00:00Z [default: the beginning].
     #[arg(long, value_name = "TIME", value_parser = value_parsers::instant)]
     from: Option<DateTime<Utc>>,
-    /// The end of the period, which is not part of it [default: now].
+    /// The end of the period, which is not part of it [default: the last event].
     #[arg(long, value_name = "TIME", value_parser = value_parsers::instant)]
     to: Option<DateTime<Utc>>,
     /// Only this merchant.

@@ -24,6 +24,9 @@ impl From<reads::Error> for ApiError {
 
 impl From<reader::Error> for ApiError {
     fn from(error: reader::Error) -> Self {
+        if let reader::Error::Archived { .. } = error {
+            return Self::ledger_unavailable(error.to_string());
+        }
         reads::Error::from(error).into()
     }
 }

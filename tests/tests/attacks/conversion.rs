@@ -46,7 +46,7 @@ fn streaming(merchant: &Merchant, path: &str, pieces: Vec<Vec<u8>>) -> Endpoint 
 /// A streamed call of a client of this format to `url`, which is the whole address or what its library appends to.
 fn streamed_call(format: &str, url: &str) -> Request {
     let (appended, body) = if format == "openai" {
-        ("/v1/responses", json!({"model": "m", "input": "Hi", "stream": true}))
+        ("/v1/responses", json!({"model": "m", "input": "Hi", "max_output_tokens": 9, "stream": true}))
     } else {
         let messages = json!([{"role": "user", "content": "Hi"}]);
         ("", json!({"model": "m", "max_tokens": 9, "messages": messages, "stream": true}))

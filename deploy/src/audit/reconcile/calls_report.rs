@@ -7,6 +7,7 @@ use farthing_log::audit::reconcile::calls::{CallItem, CallReport, Output};
 
 use super::table::{self, ColumnOf, number, text};
 use crate::audit::flags::Format;
+use crate::csv_text::no_formula;
 use crate::output::timestamp;
 
 const HEADER: [&str; 14] = [
@@ -121,8 +122,8 @@ fn fields(item: &CallItem) -> [String; 14] {
         timestamp(item.occurred_at),
         item.merchant_id.to_string(),
         some(item.customer_id.map(|id| id.to_string())),
-        some(item.provider.clone()),
-        some(item.model.clone()),
+        no_formula(item.provider.as_deref().unwrap_or_default()).into_owned(),
+        no_formula(item.model.as_deref().unwrap_or_default()).into_owned(),
         some(item.gateway_id.map(|id| id.to_string())),
         some(item.age_seconds.map(|age| age.to_string())),
         item.money.hold.to_string(),

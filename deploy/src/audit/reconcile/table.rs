@@ -1,6 +1,9 @@
 //! A table on stdout: in columns, or as comma-separated values.
 
+use std::borrow::Cow;
 use std::io::{self, BufWriter, Write};
+
+use crate::csv_text::no_formula;
 
 /// The columns of a table.
 #[derive(Debug, Clone, Copy)]
@@ -60,7 +63,14 @@ pub(super) fn write_csv(out: impl Write, columns: &[ColumnOf], rows: &[Vec<Strin
     let mut csv = csv::Writer::from_writer(out);
     csv.write_record(columns.iter().map(|column| column.name))?;
     for row in rows {
-        csv.write_record(row)?;
+        let fields = row.iter().zip(columns).map(|(field, column)| match column.side {
+            Side::Left => no_formula(field),
+            Side::Right => Cow::Borrowed(field.as_str()),
+        });
+        for field in fields {
+            csv.write_field(field.as_bytes())?;
+        }
+        csv.write_record(None::<&[u8]>)?;
     }
     csv.flush()
 }

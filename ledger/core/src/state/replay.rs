@@ -50,19 +50,21 @@ impl Replay {
         self.selection.as_ref().is_none_or(|selection| selection.may_change(line))
     }
 
-    /// Folds an event that is taken. After an error the state concerned is unknown and left out.
-    pub fn fold(&mut self, fact: &Fact) -> Result<(), InvariantBroken> {
+    /// Folds an event that is taken; `false` if it has no effect on the states. After an error the state concerned is unknown
+    /// and left out.
+    pub fn fold(&mut self, fact: &Fact) -> Result<bool, InvariantBroken> {
         let effects = match &mut self.selection {
             Some(selection) => selection.effects(fact),
             None => effects(fact),
         };
+        let has_effect = !effects.is_empty();
         for (key, effect) in effects {
             let state = self.states.remove(&key);
             if let Some(state) = apply(&key, state, effect)? {
                 self.states.insert(key, state);
             }
         }
-        Ok(())
+        Ok(has_effect)
     }
 
     /// The states.

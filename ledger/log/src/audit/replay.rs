@@ -92,16 +92,17 @@ pub async fn replay(
     let mut is_named = false;
     for partition in partitions {
         let replay = Replay::new(before, subject.map(Selection::of));
-        let mut folding = Folding { replay, summary: &mut summary, is_named: false };
+        let mut folding = Folding { replay, summary: &mut summary, is_named: false, is_here: false };
         let span = (partition, until);
         let head = whole_log::read_partition(&client, &ends, span, progress, &mut folding).await?;
-        let Folding { replay, is_named: is_here, .. } = folding;
+        let Folding { replay, is_named: is_named_here, is_here, .. } = folding;
         summary.heads.push(head);
         for (key, state) in replay.states() {
             summary.count(key, state)?;
             output.state(partition, key, state)?;
         }
-        is_named |= is_here;
+        is_named |= is_named_here;
+        // A text of another merchant may have the id, too: an effect decides.
         if is_here && subject.is_some() {
             break;
         }
@@ -134,6 +135,8 @@ struct Folding<'a> {
     summary: &'a mut Summary,
     /// A line names the subject.
     is_named: bool,
+    /// An event has an effect on it.
+    is_here: bool,
 }
 
 impl Reader for Folding<'_> {
@@ -159,9 +162,13 @@ impl Reader for Folding<'_> {
             return Ok(());
         }
         self.summary.events += 1;
-        if let Err(error) = self.replay.fold(&fact) {
-            let place = line.place;
-            self.summary.findings.find(|| format!("{place}: {error}"));
+        match self.replay.fold(&fact) {
+            Ok(has_effect) => self.is_here |= has_effect,
+            Err(error) => {
+                self.is_here = true;
+                let place = line.place;
+                self.summary.findings.find(|| format!("{place}: {error}"));
+            }
         }
         Ok(())
     }

@@ -72,6 +72,7 @@ pub async fn statement(
         statement: Statement::new(period),
         output,
         is_named: false,
+        has_entries: false,
         is_open: false,
         count: 0,
         findings: Findings::default(),
@@ -79,8 +80,12 @@ pub async fn statement(
     let mut head = None;
     let partitions = partitions_of(&client, &ends, "wallet", &wallet_id.to_string()).await?;
     for partition in partitions {
-        head = Some(ends.read_partition(&client, partition, None, &mut reading).await?);
-        if reading.is_named {
+        let read = ends.read_partition(&client, partition, None, &mut reading).await?;
+        if reading.has_entries || (reading.is_named && head.is_none()) {
+            head = Some(read);
+        }
+        // A text of another merchant may have the id, too: an entry decides.
+        if reading.has_entries {
             break;
         }
     }
@@ -101,6 +106,8 @@ struct Reading<'a, O> {
     output: &'a mut O,
     /// An event names the wallet.
     is_named: bool,
+    /// It has entries.
+    has_entries: bool,
     /// The opening funds were written.
     is_open: bool,
     /// The entries of the period until now.
@@ -161,6 +168,7 @@ impl<O: Output> Visitor for Reading<'_, O> {
         let decoded = record::decode(line.text).map(|fact| (fact.occurred_at, Entry::of(&fact.event)));
         match decoded {
             Ok((occurred_at, Ok(Some(entry)))) if entry.wallet_id == self.wallet_id => {
+                self.has_entries = true;
                 self.enter(place, occurred_at, entry)?;
             }
             Ok((_, Ok(_))) => {}

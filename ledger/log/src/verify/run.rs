@@ -285,6 +285,8 @@ impl<'p> PartitionAudit<'p> {
             self.progress.done.fetch_add(events, Ordering::Relaxed);
             self.ends_a_batch = batch.last_position() == self.walk.position;
             if self.writer.as_ref().is_some_and(|writer| writer.is_due(self.walk.position)) {
+                // Nothing is signed that comes from a damaged file.
+                self.archived_files();
                 self.write_checkpoint()?;
             }
             // The connections share the threads.
