@@ -27,8 +27,10 @@ class Instance:
         self.ready = json.loads((self.data / "ready.json").read_text())
         self.gateway = self.ready["base_url"].removesuffix("/v1/")
         self.mock = {name: self.ready[f"{name}_url"] for name in ("openai", "anthropic", "google")}
-        relays = json.loads((self.data / "relays.json").read_text())
-        self.mock |= {name: f"http://{address}" for name, address in relays.items()}
+        # The run of the clients has relays, by which the mock stands for further providers.
+        relays = self.data / "relays.json"
+        if relays.exists():
+            self.mock |= {name: f"http://{address}" for name, address in json.loads(relays.read_text()).items()}
 
     def command(self, *arguments):
         """Runs an operator command and returns what it prints as JSON."""
