@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
-use farthing_tests::instance::{Instance, program};
+use farthing_tests::instance::{Instance, program, signal};
 use farthing_tests::merchant::Merchant;
 use farthing_tests::run;
+use farthing_tests::wait::eventually;
 use serde_json::{Value, json};
 
 /// A merchant with six credits, and its partition.
@@ -61,6 +62,62 @@ fn a_whole_log_is_verified_under_traffic_and_every_check_looks_at_something() {
         }
         assert!(report["events"].as_u64() > Some(6), "{report}");
         assert_eq!(report["first_broken"], json!([]));
+    });
+}
+
+/// Whether the states of partition $1 are stored as of a position within a record batch.
+const IS_WITHIN_A_BATCH: &str = "\
+SELECT count(*) > 0 FROM ledger.checkpoints AS c JOIN ledger.batches AS b USING (partition)
+WHERE c.partition = $1 AND c.position >= b.first_position AND c.position < b.first_position + b.count - 1";
+
+#[test]
+fn states_that_are_stored_as_of_a_position_within_a_record_batch_are_verified() {
+    run(async {
+        let instance: &'static Instance = Box::leak(Box::new(Instance::start(1).await));
+        let merchant = Merchant::of(instance).await;
+        let partition = merchant.partition().await;
+        let gateway = instance.ready().pids.gateways[0];
+        let is_within = async || -> bool {
+            merchant.log.sql.query_one(IS_WITHIN_A_BATCH, &[&partition]).await.unwrap().get(0)
+        };
+        // What is decided while a batch commits joins the next one, and a checkpoint may be due in the middle of it.
+        let post = async || {
+            loop {
+                merchant.post("/v1/customers", &json!({})).await.expect(201);
+            }
+        };
+        let stopped_within =
+            eventually("a checkpoint within a batch, when the gateway stands still", async || {
+                if is_within().await {
+                    signal(gateway, "STOP");
+                    if is_within().await {
+                        return Some(());
+                    }
+                    signal(gateway, "CONT");
+                }
+                None
+            });
+        tokio::select! {
+            () = stopped_within => {}
+            _ = futures_util::future::join_all((0..16).map(|_| post())) => unreachable!("they do not end"),
+        }
+        let (code, report, errors) = outcome(instance, &["audit", "verify", "--skip-read-tables"]).await;
+        assert_eq!((code, &report["verdict"]), (Some(0), &json!("verified")), "{report} {errors}");
+        let stored = check(&report, "stored_states");
+        assert_eq!(stored["verdict"], "verified", "{stored}");
+        assert_eq!(stored["skipped"], json!([]), "{stored}");
+        // A state that differs is found there, too.
+        let state = "UPDATE ledger.state SET body = replace(body, 'reference', 'referred') WHERE (partition, id) = (
+            SELECT partition, id FROM ledger.state WHERE partition = $1 AND body LIKE '%reference%' ORDER BY id LIMIT 1)";
+        let changed = merchant.log.sql.execute(state, &[&partition]).await.unwrap();
+        assert_eq!(changed, 1);
+        let (code, report, errors) = outcome(instance, &["audit", "verify", "--skip-read-tables"]).await;
+        assert_eq!(
+            (code, &check(&report, "stored_states")["verdict"]),
+            (Some(1), &json!("broken")),
+            "{report} {errors}"
+        );
+        signal(gateway, "CONT");
     });
 }
 

@@ -424,13 +424,20 @@ fn a_changed_cut_off_or_missing_file_is_found_and_nothing_is_loaded_from_it() {
     run(async {
         let archived = Archived::start(60).await;
         archived.create_up_to_the_position("100000").await;
-        let files = archived.files();
-        let file = &files[files.len() - 1];
-        let original = std::fs::read(file).unwrap();
-        let text = String::from_utf8(zstd::stream::decode_all(&*original).unwrap()).unwrap();
         // An amount of an event: a quote within the text of an event is escaped.
         let (amount, more) = (r#"\"0.01"#, r#"\"9.01"#);
-        let line = text.lines().filter(|line| line.contains(amount)).nth(5).unwrap();
+        // The line of a batch with an amount, with lines before it and after it.
+        let (file, original, text, line) = archived
+            .files()
+            .into_iter()
+            .find_map(|file| {
+                let original = std::fs::read(&file).unwrap();
+                let text = String::from_utf8(zstd::stream::decode_all(&*original).unwrap()).unwrap();
+                let line = text.lines().skip(1).find(|line| line.contains(amount))?.to_owned();
+                (!text.ends_with(&format!("{line}\n"))).then_some((file, original, text, line))
+            })
+            .expect("a file with an amount in the middle");
+        let (file, line) = (file.as_path(), line.as_str());
         let batch: Value = serde_json::from_str(line).unwrap();
         let (first, events) =
             (batch["first_position"].as_i64().unwrap(), batch["events"].as_array().unwrap());

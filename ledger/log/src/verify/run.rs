@@ -202,6 +202,9 @@ struct PartitionAudit<'p> {
     writer: Option<Writer<'p>>,
     /// Whether the last event that was followed is the last one of its record batch.
     ends_a_batch: bool,
+    /// The events that were followed, but not folded: those of the last batch after the checkpoint of the states, which may
+    /// be within a batch.
+    unfolded: Vec<(Place, String)>,
 }
 
 impl<'p> PartitionAudit<'p> {
@@ -243,14 +246,26 @@ impl<'p> PartitionAudit<'p> {
             }
         }
         let pages = Pages::new(Arc::clone(&client), after);
-        let ends_a_batch = true;
-        Ok(Self { partition, plan, progress, client, pages, walk, fold, seen, writer, ends_a_batch })
+        let (ends_a_batch, unfolded) = (true, Vec::new());
+        Ok(Self {
+            partition,
+            plan,
+            progress,
+            client,
+            pages,
+            walk,
+            fold,
+            seen,
+            writer,
+            ends_a_batch,
+            unfolded,
+        })
     }
 
     async fn run(mut self, database_url: &str) -> Result<Audit, Error> {
         self.stored_states(database_url).await?;
         let end = End::load(&self.client, self.partition).await?;
-        self.follow(end.last).await?;
+        self.follow(end.last, i64::MAX).await?;
         self.head(&end);
         let last = Place { partition: self.partition, position: self.walk.position };
         self.walk.report_unreached(end.last, &mut self.seen.tallies);
@@ -267,15 +282,24 @@ impl<'p> PartitionAudit<'p> {
         Ok(self.seen)
     }
 
-    /// Verifies the record batches that begin at `end` or before, and within the plan.
-    async fn follow(&mut self, end: i64) -> Result<(), Error> {
+    /// Verifies the record batches that begin at `end` or before, and within the plan. Folds their events up to the position
+    /// `folded`.
+    async fn follow(&mut self, end: i64, folded: i64) -> Result<(), Error> {
+        let rest = self.unfolded.partition_point(|(place, _)| place.position <= folded);
+        for (place, line) in self.unfolded.drain(..rest) {
+            self.fold.event(&mut self.seen.tallies, place, &line);
+        }
         let end = end.min(self.plan.to.unwrap_or(i64::MAX));
         while let Some(row) = self.pages.next(end).await? {
             let (before, events) = (self.walk.position, self.walk.events);
-            let fold = &mut self.fold;
+            let (fold, unfolded) = (&mut self.fold, &mut self.unfolded);
             let batch = StoredBatch::of(&row);
             let next = self.walk.follow(&batch, &mut self.seen.tallies, |tallies, place, line| {
-                fold.event(tallies, place, line);
+                if place.position <= folded {
+                    fold.event(tallies, place, line);
+                } else {
+                    unfolded.push((place, line.to_owned()));
+                }
             });
             if next == Next::Lost {
                 let place = Place { partition: self.partition, position: before + 1 };
@@ -320,7 +344,8 @@ impl<'p> PartitionAudit<'p> {
             self.seen.tallies.skip(Check::StoredStates, reason);
             return Ok(());
         };
-        self.follow(stored.try_get(0)?).await?;
+        let before: i64 = stored.try_get(0)?;
+        self.follow(before, before).await?;
         let mut client = connect::connect(database_url, Role::Owner).await?;
         let snapshot = client
             .build_transaction()
@@ -330,25 +355,21 @@ impl<'p> PartitionAudit<'p> {
             .await?;
         let position: i64 =
             snapshot.query_one(CHECKPOINT, &[&parameters.0, &parameters.1]).await?.try_get(0)?;
-        self.follow(position).await?;
+        self.follow(position, position).await?;
+        let (partition, last) = (self.partition, self.folded());
         if self.plan.to.is_some_and(|to| to < position) {
             self.seen.tallies.skip(Check::StoredStates, self.ends_before("the stored states"));
-        } else if self.walk.position != position {
-            let (partition, last) = (self.partition, self.walk.position);
-            let found = if last < position {
-                format!("the log ends at position {last}")
-            } else {
-                format!("position {position} is within a record batch that ends at {last}")
-            };
-            let finding = Finding {
-                partition,
-                position: position.min(last) + 1,
-                text: format!(
-                    "partition {partition}: the states are stored as of position {position}, {found}"
-                ),
-                expected: format!("a record batch that ends at position {position}"),
-                found,
-            };
+        } else if last > position {
+            let reason = format!(
+                "partition {partition}: their checkpoint moved back from position {before} to {position} meanwhile"
+            );
+            self.seen.tallies.skip(Check::StoredStates, reason);
+        } else if last < position {
+            let found = format!("the log ends at position {last}");
+            let text =
+                format!("partition {partition}: the states are stored as of position {position}, {found}");
+            let expected = format!("an event at position {position}");
+            let finding = Finding { partition, position: last + 1, text, expected, found };
             self.seen.tallies.find(Check::StoredStates, finding);
         } else if self.fold.is_whole {
             let place = Place { partition: self.partition, position };
@@ -359,10 +380,16 @@ impl<'p> PartitionAudit<'p> {
         Ok(())
     }
 
+    /// The position of the last event that was folded.
+    fn folded(&self) -> i64 {
+        self.unfolded.first().map_or(self.walk.position, |(place, _)| place.position - 1)
+    }
+
     /// Writes a checkpoint after the last event. An audit begins at the start of a record batch.
     fn write_checkpoint(&mut self) -> Result<(), Error> {
         if let Some(writer) = &mut self.writer
             && self.ends_a_batch
+            && self.unfolded.is_empty()
         {
             writer.write((self.walk.position, &self.walk.hash), &self.fold, &self.seen.tallies)?;
         }
