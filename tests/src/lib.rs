@@ -7,6 +7,7 @@
 
 mod answers;
 pub mod books;
+pub mod bucket;
 pub mod checkout_page;
 pub mod client;
 pub mod cluster;

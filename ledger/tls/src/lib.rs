@@ -2,6 +2,7 @@
 //! server. One TLS library with one provider of cryptography serves all of Farthing.
 
 mod file_name;
+mod http_client;
 mod pem;
 mod server_check;
 mod validity;
@@ -15,6 +16,7 @@ use rustls::pki_types::pem::Error as PemError;
 use rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
 
 pub use self::file_name::shown;
+pub use self::http_client::http_connector;
 pub use self::pem::{add_authorities, authorities, certificates, private_key, public_key};
 use self::server_check::{ChainOnly, Unchecked};
 pub use self::validity::{Validity, validity};

@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests unwrap, their helpers included")]
 
+mod archive_bucket;
 mod audit;
 mod audit_reconcile;
 mod audit_replay;

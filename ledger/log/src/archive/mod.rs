@@ -4,6 +4,7 @@
 //! Invariant: the archived ranges of a partition begin with its first event, follow each other without a gap, and end
 //! before anything that a gateway or a projector reads every day. Postgres checks it (`V10__archives.sql`).
 
+mod bucket;
 mod create;
 mod file;
 mod list;

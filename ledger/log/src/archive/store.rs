@@ -1,4 +1,4 @@
-//! Where the files of archives are: a folder, or what else the crate `object_store` reaches.
+//! Where the files of archives are: a folder, or a bucket.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -11,9 +11,9 @@ use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt as _, PutPayload};
 use url::Url;
 
-use super::Error;
 use super::file::Content;
 use super::range::ArchivedRange;
+use super::{Error, bucket};
 
 /// The contents that are kept between the pages of their readers, each of which reads one partition.
 const KEPT: usize = 8;
@@ -21,9 +21,12 @@ const KEPT: usize = 8;
 /// Why a file cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The location is no URL of a folder.
+    /// The location is no URL of a folder or bucket.
     #[error("{0:?} is no location of an archive: {1}")]
     Location(String, &'static str),
+    /// The bucket cannot be used with the variables of this process.
+    #[error("the bucket {0} cannot be used: {1}")]
+    Bucket(String, object_store::Error),
     /// The folder is not there, perhaps because its file system is not mounted.
     #[error("the folder {0:?} of the archive does not exist")]
     NoFolder(PathBuf),
@@ -59,24 +62,27 @@ impl Store {
     /// The store at `location`, a URL such as `file:///var/lib/farthing/archive`. Nothing is read yet.
     pub fn open(location: &str) -> Result<Self, StoreError> {
         let refused = |why| StoreError::Location(location.to_owned(), why);
-        let url =
-            Url::parse(location).map_err(|_| refused("it must be a URL such as file:///srv/archive"))?;
-        if url.scheme() != "file" {
-            return Err(refused("this program reaches folders alone (file:///…)"));
-        }
+        let url = Url::parse(location)
+            .map_err(|_| refused("it must be a URL such as file:///srv/archive or s3://bucket/folder"))?;
         if url.query().is_some() || url.fragment().is_some() {
             return Err(refused("it has a query"));
         }
-        let folder =
-            url.to_file_path().map_err(|()| refused("it must be an absolute path of this machine"))?;
         let prefix = Path::from_url_path(url.path()).map_err(|_| refused("its path cannot be used"))?;
-        Ok(Self {
-            objects: Arc::new(LocalFileSystem::new().with_fsync(true)),
-            prefix,
-            location: location.trim_end_matches('/').to_owned(),
-            folder: Some(folder),
-            kept: Mutex::default(),
-        })
+        let location = location.trim_end_matches('/').to_owned();
+        let (objects, folder): (Arc<dyn ObjectStore>, _) = match (url.scheme(), url.host_str()) {
+            ("file", _) => {
+                let folder = url
+                    .to_file_path()
+                    .map_err(|()| refused("it must be an absolute path of this machine"))?;
+                (Arc::new(LocalFileSystem::new().with_fsync(true)), Some(folder))
+            }
+            ("s3", Some(name)) if url.username().is_empty() && url.port().is_none() => {
+                (bucket::open(name).map_err(|error| StoreError::Bucket(location.clone(), error))?, None)
+            }
+            ("s3", _) => return Err(refused("it must be s3://bucket/folder, without a login or port")),
+            _ => return Err(refused("this program reaches folders (file:///…) and buckets (s3://…)")),
+        };
+        Ok(Self { objects, prefix, location, folder, kept: Mutex::default() })
     }
 
     /// A store in the memory of this process.
@@ -220,12 +226,22 @@ mod tests {
     }
 
     #[test]
-    fn a_location_is_the_url_of_a_folder() {
-        for location in
-            ["", "/srv/archive", "s3://bucket/path", "http://host/path", "file:///a?b", "file://host/a"]
-        {
+    fn a_location_is_the_url_of_a_folder_or_bucket() {
+        for location in [
+            "",
+            "/srv/archive",
+            "s3:///path",
+            "s3://key:secret@bucket/path",
+            "s3://bucket:1/path",
+            "s3://bucket/path?a=b",
+            "http://host/path",
+            "file:///a?b",
+            "file://host/a",
+        ] {
             assert!(matches!(Store::open(location), Err(StoreError::Location(..))), "{location}");
         }
-        assert_eq!(Store::open("file:///srv/an%20archive/").unwrap().location(), "file:///srv/an%20archive");
+        for location in ["file:///srv/an%20archive", "s3://a.bucket", "s3://a.bucket/of/ours"] {
+            assert_eq!(Store::open(&format!("{location}/")).unwrap().location(), location);
+        }
     }
 }

@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use farthing_tls::ServerCheck;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, USER_AGENT};
 use http::uri::Scheme;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use http_body_util::{BodyExt as _, Full, Limited};
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -42,15 +41,7 @@ pub(super) struct CollectorClient {
 impl CollectorClient {
     /// A client on the current runtime.
     pub(super) fn new(settings: &TraceSettings) -> Result<Self, farthing_tls::Error> {
-        let mut connector = HttpConnector::new();
-        connector.enforce_http(false);
-        connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
-        let check = ServerCheck::AuthorityAndName(authorities(settings)?);
-        let connector = HttpsConnectorBuilder::new()
-            .with_tls_config(farthing_tls::client_config(check, None)?)
-            .https_or_http()
-            .enable_http1()
-            .wrap_connector(connector);
+        let connector = farthing_tls::http_connector(authorities(settings)?, CONNECT_TIMEOUT)?;
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE_CONNECTION)
