@@ -52,8 +52,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 #[derive(Debug, Parser)]
 #[command(name = "farthing", version, propagate_version = true)]
 struct Program {
-    /// Archive of old ranges of the log, such as `file:///srv/archive`. Whoever reads the log from its beginning needs it once
-    /// something was archived.
+    /// Archive of old ranges of the log, such as `file:///srv/archive` or `s3://bucket/folder`. Whoever reads the log from its
+    /// beginning needs it once something was archived.
     #[arg(long, env = "FARTHING_ARCHIVE", value_name = "URL", global = true, value_parser = archive::location)]
     archive: Option<String>,
     #[command(subcommand)]

@@ -46,7 +46,9 @@ pub(crate) async fn run(command: Command) -> Result<ExitCode> {
 
 /// The archive that `--archive` names.
 fn store() -> Result<&'static Store> {
-    archive::of_process().context("--archive or FARTHING_ARCHIVE is required, such as file:///srv/archive")
+    archive::of_process().context(
+        "--archive or FARTHING_ARCHIVE is required, such as file:///srv/archive or s3://bucket/folder",
+    )
 }
 
 /// Says what became of a range, on a line of its own.
