@@ -29,7 +29,7 @@ CALLS_PER_BATCH = 16
 COLUMNS = "partition, first_position, count, recorded_at, writer, events, hashes"
 EPOCH_OF_POSTGRES = 946_684_800_000_000
 READ_MODELS = ["customers", "connections", "meters", "spend_keys", "secret_keys", "checkout_sessions", "requests", "usage",
-               "payment_methods", "plans", "subscriptions", "entries"]
+               "payment_methods", "plans", "subscriptions", "entries", "journal"]
 
 
 class Chain:
