@@ -1,6 +1,8 @@
 //! `farthing archive restore`: loads archived ranges back into the table, the newest first, so that what stays archived
 //! still begins with the first event. The files are left where they are.
 
+use std::collections::HashMap;
+
 use farthing_core::partition::Partition;
 use tokio_postgres::Client;
 
@@ -76,8 +78,23 @@ async fn load(client: &Client, store: &Store, range: &ArchivedRange) -> Result<(
     Ok(())
 }
 
+/// The first position of a record batch of the table within `range` that is not one of `batches`, those of its file.
+pub(super) async fn other(
+    client: &Client,
+    range: &ArchivedRange,
+    batches: &[BatchRow],
+) -> Result<Option<i64>, tokio_postgres::Error> {
+    if !range.is_in_table(client).await? {
+        return Ok(None);
+    }
+    let stored = stored(client, range, range.first_position, range.last_position).await?;
+    let of_file: HashMap<_, _> = batches.iter().map(|batch| (batch.first_position, batch)).collect();
+    let other = stored.iter().find(|batch| of_file.get(&batch.first_position) != Some(batch));
+    Ok(other.map(|batch| batch.first_position))
+}
+
 /// The record batches of the table that begin from position `first` to `last` of the partition of `range`.
-pub(super) async fn stored(
+async fn stored(
     client: &Client,
     range: &ArchivedRange,
     first: i64,
