@@ -47,8 +47,8 @@ WHERE NOT EXISTS (
     SELECT FROM ledger.archive_restores AS r WHERE r.partition = a.partition AND r.number = a.number);
 
 -- The position up to which each part of the system has read a partition, and needs none of its events any more: the last
--- record batch stays, for the head; each generation of states folds what follows its checkpoint; read models and the
--- outbox go on after theirs; and a delivery can be sent again while the outbox has it.
+-- record batch stays, for the head; each generation of states folds what follows its checkpoint, whose event its
+-- builder compares; read models and the outbox go on after theirs; and a delivery can be sent again while the outbox has it.
 CREATE FUNCTION ledger.archive_limits(of_partition smallint) RETURNS TABLE (what text, reached bigint)
     LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -57,7 +57,7 @@ BEGIN
     RETURN QUERY SELECT 'the last record batch stays'::text, coalesce((
         SELECT b.first_position - 1 FROM ledger.batches AS b WHERE b.partition = of_partition
         ORDER BY b.first_position DESC LIMIT 1), 0);
-    RETURN QUERY SELECT 'stored states'::text, coalesce(min(c.position), 0)
+    RETURN QUERY SELECT 'stored states'::text, greatest(coalesce(min(c.position), 0) - 1, 0)
         FROM ledger.checkpoints AS c WHERE c.partition = of_partition;
     RETURN QUERY SELECT 'webhook outbox'::text, coalesce(min(c.position), 0)
         FROM webhooks.cursor AS c WHERE c.partition = of_partition;
