@@ -226,10 +226,9 @@ impl Mover<'_> {
     /// Deletes the rows of a recorded range, after its file was read and proven once more. All that is deleted is in the file.
     async fn delete(&self, range: &ArchivedRange) -> Result<(), Error> {
         let content = self.store.proven(range).await?;
-        if let Some(other) = restore::other(self.client, range, &content.batches).await? {
-            return Err(
-                self.broken(other, format!("the table has another record batch than {}", range.object))
-            );
+        if let Some(position) = restore::other(self.client, range, &content.batches).await? {
+            let what = format!("the table has another record batch at position {position}");
+            return Err(Error::Damaged { object: range.object.clone(), what });
         }
         let parameters = (range.partition.number(), range.number, BATCHES_AT_ONCE);
         loop {
