@@ -220,9 +220,9 @@ fn an_archive_under_traffic_changes_no_answer_and_no_role_needs_it_every_day() {
         // The statement would show the credits of the traffic.
         let other = Merchant::of(instance).await;
         let (seen, whole) = (archived.seen().await, archived.verified().await);
-        let archives = check(&whole, "archives");
+        let of_files = check(&whole, "archives");
         assert_eq!(
-            (&archives["checked"], &archives["verdict"], &archives["skipped"]),
+            (&of_files["checked"], &of_files["verdict"], &of_files["skipped"]),
             (&json!(0), &json!("skipped"), &json!(["nothing is archived"])),
             "{whole}"
         );
@@ -265,8 +265,8 @@ fn an_archive_under_traffic_changes_no_answer_and_no_role_needs_it_every_day() {
         }
         let behind = (archived.last().await.unwrap() + 1).to_string();
         let (_, report, errors) = archived.audit(&["--from", &behind]).await;
-        let archives = check(&report, "archives");
-        assert_eq!((&archives["checked"], &archives["verdict"]), (&json!(0), &json!("skipped")), "{errors}");
+        let of_files = check(&report, "archives");
+        assert_eq!((&of_files["checked"], &of_files["verdict"]), (&json!(0), &json!("skipped")), "{errors}");
         without_the_archive(&archived).await;
         // A new leader needs no archive.
         let gateway = instance.ready().pids.gateways[0];
@@ -425,7 +425,7 @@ fn no_record_batch_can_be_added_at_an_archived_position_and_an_audit_finds_one_t
             assert!(message.contains("is archived"), "{statement}: {message}");
         };
         let forged: Vec<_> = [1, 2, last / 2, last].into_iter().map(row).collect();
-        for parameter in ["RESET farthing.restores_archived", "SET farthing.restores_archived = 'yes'"] {
+        for parameter in ["SELECT 1", "SET farthing.restores_archived = 'yes'"] {
             gateway.batch_execute(parameter).await.unwrap();
             for statement in forged.iter().chain([&restored]) {
                 is_archived(&gateway, statement).await;
@@ -565,11 +565,11 @@ fn a_damaged_file_is_found_wherever_an_audit_begins() {
                     (Some(1), &json!("broken")),
                     "{what}: {report} {errors}"
                 );
-                let archives = check(&report, "archives");
-                assert_eq!(archives["broken"], 1, "{what}: {report}");
+                let of_files = check(&report, "archives");
+                assert_eq!(of_files["broken"], 1, "{what}: {report}");
                 assert!(
-                    archives["findings"][0]["text"].as_str().unwrap().contains(name),
-                    "{what}: {archives}"
+                    of_files["findings"][0]["text"].as_str().unwrap().contains(name),
+                    "{what}: {of_files}"
                 );
                 let skipped = check(&report, skipped);
                 assert_eq!(skipped["broken"], 0, "{what}: {skipped}");
