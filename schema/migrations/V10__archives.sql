@@ -21,6 +21,7 @@ CREATE TABLE ledger.archives (
     archived_by       text        NOT NULL DEFAULT session_user,
     PRIMARY KEY (partition, number)
 );
+CREATE INDEX archives_last_position ON ledger.archives (partition, last_position);
 COMMENT ON TABLE ledger.archives IS 'Append-only. A range that was restored has a row in ledger.archive_restores.';
 COMMENT ON COLUMN ledger.archives.number IS 'Counts the archives of a partition.';
 COMMENT ON COLUMN ledger.archives.location IS 'Where the object was written, for people. Readers use the location that they are given.';
@@ -46,8 +47,8 @@ WHERE NOT EXISTS (
     SELECT FROM ledger.archive_restores AS r WHERE r.partition = a.partition AND r.number = a.number);
 
 -- The position up to which each part of the system has read a partition, and needs none of its events any more: the last
--- record batch stays, for the head; each generation of states folds what follows its checkpoint; read models and the
--- outbox go on after theirs; and a delivery can be sent again while the outbox has it.
+-- record batch stays, for the head; each generation of states folds what follows its checkpoint, whose event its
+-- builder compares; read models and the outbox go on after theirs; and a delivery can be sent again while the outbox has it.
 CREATE FUNCTION ledger.archive_limits(of_partition smallint) RETURNS TABLE (what text, reached bigint)
     LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -56,7 +57,7 @@ BEGIN
     RETURN QUERY SELECT 'the last record batch stays'::text, coalesce((
         SELECT b.first_position - 1 FROM ledger.batches AS b WHERE b.partition = of_partition
         ORDER BY b.first_position DESC LIMIT 1), 0);
-    RETURN QUERY SELECT 'stored states'::text, coalesce(min(c.position), 0)
+    RETURN QUERY SELECT 'stored states'::text, greatest(coalesce(min(c.position), 0) - 1, 0)
         FROM ledger.checkpoints AS c WHERE c.partition = of_partition;
     RETURN QUERY SELECT 'webhook outbox'::text, coalesce(min(c.position), 0)
         FROM webhooks.cursor AS c WHERE c.partition = of_partition;
@@ -129,17 +130,20 @@ END $$;
 CREATE FUNCTION ledger.check_restore() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     restored record;
-    events   bigint;
+    stored   record;
 BEGIN
-    SELECT a.number, a.first_position, a.last_position INTO restored FROM ledger.archived AS a
+    SELECT a.number, a.first_position, a.last_position, a.batches, a.last_hash INTO restored FROM ledger.archived AS a
     WHERE a.partition = NEW.partition ORDER BY a.last_position DESC LIMIT 1;
     IF restored.number IS DISTINCT FROM NEW.number THEN
         RAISE EXCEPTION 'archive % of partition % is not the last one', NEW.number, NEW.partition
             USING ERRCODE = 'restrict_violation';
     END IF;
-    SELECT sum(b.count) INTO events FROM ledger.batches AS b
+    SELECT sum(b.count) AS events, count(*) AS batches,
+        (array_agg(substring(b.hashes FROM 32 * b.count - 31 FOR 32) ORDER BY b.first_position DESC))[1] AS last_hash
+    INTO stored FROM ledger.batches AS b
     WHERE b.partition = NEW.partition AND b.first_position BETWEEN restored.first_position AND restored.last_position;
-    IF events IS DISTINCT FROM restored.last_position - restored.first_position + 1 THEN
+    IF stored.events IS DISTINCT FROM restored.last_position - restored.first_position + 1
+        OR stored.batches <> restored.batches OR stored.last_hash <> restored.last_hash THEN
         RAISE EXCEPTION 'archive % of partition % is not back in the log', NEW.number, NEW.partition
             USING ERRCODE = 'restrict_violation';
     END IF;
@@ -210,6 +214,74 @@ BEGIN
     GET DIAGNOSTICS deleted = ROW_COUNT;
     PERFORM set_config('farthing.deletes_archived', 'no', true);
     RETURN deleted;
+END $$;
+
+-- Refuses a record batch at positions that are archived, unless ledger.restore_archived loads it. Archived positions begin with
+-- the first one, so an append, which follows them all, costs one look-up in the index of the archives. Whoever can set the
+-- parameter also needs the right to record a restore, which gateways do not have. The search path is fixed so that no
+-- operator of another role decides.
+CREATE FUNCTION ledger.refuse_archived() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    last bigint;
+BEGIN
+    SELECT a.last_position INTO last FROM ledger.archives AS a WHERE a.partition = NEW.partition
+    ORDER BY a.last_position DESC LIMIT 1;
+    IF last IS NULL OR NEW.first_position > last THEN
+        RETURN NEW;
+    END IF;
+    PERFORM FROM ledger.archived AS a WHERE a.partition = NEW.partition AND a.last_position >= NEW.first_position;
+    IF NOT FOUND THEN
+        RETURN NEW;
+    END IF;
+    IF current_setting('farthing.restores_archived', true) = 'yes'
+        AND has_table_privilege('ledger.archive_restores', 'INSERT') THEN
+        PERFORM FROM ledger.archived AS a
+        WHERE a.partition = NEW.partition AND a.first_position <= NEW.first_position
+            AND a.last_position >= NEW.first_position + NEW.count - 1;
+        IF FOUND THEN
+            RETURN NEW;
+        END IF;
+    END IF;
+    RAISE EXCEPTION 'position % of partition % is archived', NEW.first_position, NEW.partition
+        USING ERRCODE = 'restrict_violation';
+END $$;
+
+-- Citus would copy the trigger to its nodes, where it cannot read the archives. A log there has none.
+DO $$
+BEGIN
+    IF to_regclass('pg_catalog.pg_dist_partition') IS NULL THEN
+        CREATE TRIGGER not_archived BEFORE INSERT ON ledger.batches
+            FOR EACH ROW EXECUTE FUNCTION ledger.refuse_archived();
+        ALTER TABLE ledger.batches ENABLE ALWAYS TRIGGER not_archived;
+    END IF;
+END $$;
+
+-- Loads record batches of the newest archived range of a partition back. Those that are in the table stay as they are.
+-- Returns how many it added.
+CREATE FUNCTION ledger.restore_archived(
+    of_partition smallint, of_number integer, first_positions bigint[], counts integer[], times timestamptz[],
+    writers text[], texts bytea[], chains bytea[]
+) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    archive record;
+    added   bigint;
+BEGIN
+    SELECT a.number, a.first_position, a.last_position INTO archive FROM ledger.archived AS a
+    WHERE a.partition = of_partition ORDER BY a.last_position DESC LIMIT 1;
+    IF archive.number IS DISTINCT FROM of_number THEN
+        RAISE EXCEPTION 'archive % of partition % is not the last one', of_number, of_partition
+            USING ERRCODE = 'restrict_violation';
+    END IF;
+    PERFORM set_config('farthing.restores_archived', 'yes', true);
+    INSERT INTO ledger.batches (partition, first_position, count, recorded_at, writer, events, hashes)
+    SELECT of_partition, b.first_position, b.count, b.recorded_at, b.writer, b.events, b.hashes
+    FROM unnest(first_positions, counts, times, writers, texts, chains)
+        AS b(first_position, count, recorded_at, writer, events, hashes)
+    WHERE b.first_position >= archive.first_position AND b.first_position + b.count - 1 <= archive.last_position
+    ON CONFLICT (partition, first_position) DO NOTHING;
+    GET DIAGNOSTICS added = ROW_COUNT;
+    PERFORM set_config('farthing.restores_archived', 'no', true);
+    RETURN added;
 END $$;
 
 GRANT SELECT ON ledger.archives, ledger.archive_restores, ledger.archived TO farthing_gateway, farthing_projector;

@@ -49,6 +49,10 @@ SET LOCAL citus.enable_unsafe_triggers = on;
 SET LOCAL citus.multi_shard_modify_mode = 'sequential';
 SET LOCAL client_min_messages = warning";
 
+/// The trigger that keeps record batches out of archived ranges would be copied to the shards, where it cannot read the
+/// archives. A log on Citus is not archived.
+const DROP_NOT_ARCHIVED: &str = "DROP TRIGGER IF EXISTS not_archived ON ledger.batches";
+
 /// Citus connects to the other nodes under the role of the session.
 const ALLOW_LOGIN: &str = "ALTER ROLE farthing_gateway LOGIN; ALTER ROLE farthing_projector LOGIN";
 
@@ -136,6 +140,7 @@ pub(crate) async fn distribute_log(client: &mut Client, partitions: i32) -> Resu
     let transaction = client.transaction().await?;
     transaction.batch_execute(SETTINGS).await?;
     if !is_distributed(&transaction).await? {
+        transaction.batch_execute(DROP_NOT_ARCHIVED).await?;
         let shards: i32 =
             transaction.query_one(BEST_SHARD_COUNT, &[&partitions, &nodes]).await?.try_get(0)?;
         transaction.execute(DISTRIBUTE_HEADS, &[&shards]).await?;

@@ -19,6 +19,12 @@ const BATCH_AT: &str = "\
 SELECT partition, first_position, count, recorded_at, writer, events, hashes FROM ledger.batches
 WHERE partition = $1 AND first_position <= $2 ORDER BY first_position DESC LIMIT 1";
 
+/// The most record batches that are reported of a table that has others than the archived file.
+const STRAYS: usize = 100;
+
+/// The record batches of the table that are compared with an archived file at once.
+const COMPARED: i64 = 64;
+
 /// A record batch as it is stored. It may be damaged: nothing about it is taken for granted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BatchRow {
@@ -84,6 +90,9 @@ pub(crate) struct ArchivedFile {
     pub(crate) first_position: i64,
     /// Why it is not the file that was archived. It may have fewer or other batches then.
     pub(crate) damage: Option<String>,
+    /// The first positions of the record batches of the table within the range that the file does not have: at most
+    /// [`STRAYS`]. None are looked for if the file is damaged.
+    pub(crate) strays: Vec<i64>,
 }
 
 impl BatchPage {
@@ -120,22 +129,18 @@ impl BatchPages {
     /// About `limit` batches that follow at most, or those of a file of the archive. They follow each other; the first one may
     /// follow after a gap.
     pub(crate) async fn next(&mut self, client: &impl GenericClient, limit: i64) -> Result<BatchPage, Error> {
-        let rows = client.query(BATCHES, &[&self.partition.number(), &self.begin, &limit]).await?;
-        let mut batches = rows.iter().map(BatchRow::of).collect::<Result<Vec<_>, _>>()?;
         let expected = self.end + 1;
-        if batches.first().is_none_or(|batch| batch.first_position > expected)
-            && let Some((range, content)) = archive::containing(client, self.partition, expected).await?
-        {
-            let batches = content.batches.iter().filter(|batch| batch.first_position >= expected);
-            let batches = batches.cloned().collect();
-            archive::forget(&range);
-            (self.begin, self.end) = (range.last_position, range.last_position);
-            let file = ArchivedFile {
-                object: range.object,
-                first_position: range.first_position,
-                damage: content.damage,
-            };
-            return Ok(BatchPage { batches, file: Some(file) });
+        let mut batches = self.stored(client, limit).await?;
+        let is_gap =
+            |batches: &[BatchRow]| batches.first().is_some_and(|batch| batch.first_position > expected);
+        if batches.is_empty() || is_gap(&batches) {
+            if let Some(page) = self.archived(client).await? {
+                return Ok(page);
+            }
+            // A range may have been restored after the table was read, and before the archives were.
+            if is_gap(&batches) {
+                batches = self.stored(client, limit).await?;
+            }
         }
         // A gap ends the page: the archive may have what is missing.
         let gap = batches.windows(2).position(|pair| pair[1].first_position > pair[0].last_position() + 1);
@@ -145,6 +150,55 @@ impl BatchPages {
         }
         Ok(BatchPage { batches, file: None })
     }
+
+    /// The batches that the table has next.
+    async fn stored(&self, client: &impl GenericClient, limit: i64) -> Result<Vec<BatchRow>, Error> {
+        let rows = client.query(BATCHES, &[&self.partition.number(), &self.begin, &limit]).await?;
+        Ok(rows.iter().map(BatchRow::of).collect::<Result<_, _>>()?)
+    }
+
+    /// The batches of the archived file that has the next position; `None` if it is not archived.
+    async fn archived(&mut self, client: &impl GenericClient) -> Result<Option<BatchPage>, Error> {
+        let expected = self.end + 1;
+        let found = archive::containing(client, self.partition, expected).await?;
+        let Some((range, content)) = found else { return Ok(None) };
+        let batches = content.batches.iter().filter(|batch| batch.first_position >= expected);
+        let batches: Vec<_> = batches.cloned().collect();
+        archive::forget(&range);
+        let strays = match &content.damage {
+            Some(_) => Vec::new(),
+            None => self.strays(client, &batches, range.last_position).await?,
+        };
+        (self.begin, self.end) = (range.last_position, range.last_position);
+        let (object, first_position, damage) = (range.object, range.first_position, content.damage);
+        Ok(Some(BatchPage { batches, file: Some(ArchivedFile { object, first_position, damage, strays }) }))
+    }
+
+    /// The first positions of the batches of the table from the next position to `last` that are not among `archived`. A
+    /// command that was stopped leaves the archived ones in the table; nothing else may be there.
+    async fn strays(
+        &self,
+        client: &impl GenericClient,
+        archived: &[BatchRow],
+        last: i64,
+    ) -> Result<Vec<i64>, Error> {
+        let (mut strays, mut place) = (Vec::new(), Self { begin: self.end, ..*self });
+        while strays.len() < STRAYS {
+            let stored = place.stored(client, COMPARED).await?;
+            for batch in stored.iter().take_while(|batch| batch.first_position <= last) {
+                let found = archived.binary_search_by_key(&batch.first_position, |one| one.first_position);
+                if !found.is_ok_and(|index| archived[index] == *batch) {
+                    strays.push(batch.first_position);
+                }
+            }
+            match stored.last() {
+                Some(batch) if batch.first_position < last => place.begin = batch.first_position,
+                Some(_) | None => break,
+            }
+        }
+        strays.truncate(STRAYS);
+        Ok(strays)
+    }
 }
 
 /// The batch of `partition` that has `position`, or else the last one that ends before it.
@@ -153,15 +207,25 @@ pub(crate) async fn holding(
     partition: Partition,
     position: i64,
 ) -> Result<Option<BatchRow>, Error> {
-    let row = client.query_opt(BATCH_AT, &[&partition.number(), &position]).await?;
-    let found = row.map(|row| BatchRow::of(&row)).transpose()?;
+    let found = stored_at(client, partition, position).await?;
     if found.as_ref().is_some_and(|batch| batch.last_position() >= position) {
         return Ok(found);
     }
     match archived_after(client, partition, position - 1, position).await? {
         Some(archived) => Ok(archived.into_iter().next()),
-        None => Ok(found),
+        // A range may have been restored after the table was read, and before the archives were.
+        None => stored_at(client, partition, position).await,
     }
+}
+
+/// The batch of the table that has `position`, or else the last one that ends before it.
+async fn stored_at(
+    client: &impl GenericClient,
+    partition: Partition,
+    position: i64,
+) -> Result<Option<BatchRow>, Error> {
+    let row = client.query_opt(BATCH_AT, &[&partition.number(), &position]).await?;
+    Ok(row.map(|row| BatchRow::of(&row)).transpose()?)
 }
 
 /// The batches of the archived file that has the position after `position`, from there on, that begin at `end` or before.
@@ -176,7 +240,8 @@ pub(crate) async fn archived_after(
         return Ok(None);
     };
     if let Some(damage) = content.damage {
-        return Err(Error::DamagedArchive { object: range.object, damage });
+        let (first_position, object) = (range.first_position, range.object);
+        return Err(Error::DamagedArchive { first_position, object, damage });
     }
     let batches = content.batches.iter().skip_while(|batch| batch.last_position() <= position);
     Ok(Some(batches.take_while(|batch| batch.first_position <= end).cloned().collect()))

@@ -89,6 +89,8 @@ pub enum Error {
     /// A file of the archive is not what was archived.
     #[error("the archived file {object}: {damage}")]
     DamagedArchive {
+        /// The first position that it should have.
+        first_position: i64,
         /// Its name.
         object: String,
         /// What is wrong.
@@ -355,9 +357,7 @@ impl Reader {
         limit: usize,
     ) -> Result<Vec<(Arc<RecordBatch>, usize)>, Error> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let parameters: [&(dyn ToSql + Sync); 3] = [&partition.number(), &position, &limit];
-        let rows = self.client.query(&self.read, &parameters).await?;
-        let batches = rows.iter().map(BatchRow::of).collect::<Result<Vec<_>, _>>()?;
+        let batches = self.stored(partition, position, limit).await?;
         let expected = position + 1;
         let found = match batches.first() {
             Some(first) if first.first_position <= expected => return in_order(batches, position),
@@ -371,9 +371,25 @@ impl Reader {
             Some(found) => {
                 let end = position.saturating_add(limit);
                 let archived = batch_pages::archived_after(&self.client, partition, position, end).await?;
-                in_order(archived.ok_or(Error::Gap { partition, expected, found })?, position)
+                if let Some(archived) = archived {
+                    return in_order(archived, position);
+                }
+                // The range may have been restored since the first look.
+                match self.stored(partition, position, limit).await? {
+                    batches if batches.first().is_some_and(|first| first.first_position <= expected) => {
+                        in_order(batches, position)
+                    }
+                    _ => Err(Error::Gap { partition, expected, found }),
+                }
             }
         }
+    }
+
+    /// The record batches of the table with the events after `position`, about `limit` of them.
+    async fn stored(&self, partition: Partition, position: i64, limit: i64) -> Result<Vec<BatchRow>, Error> {
+        let parameters: [&(dyn ToSql + Sync); 3] = [&partition.number(), &position, &limit];
+        let rows = self.client.query(&self.read, &parameters).await?;
+        Ok(rows.iter().map(BatchRow::of).collect::<Result<_, _>>()?)
     }
 
     /// The first position of the first record batch in the table after `position`.

@@ -11,8 +11,9 @@ use farthing_tests::provider::json;
 use farthing_tests::run;
 use farthing_tests::wait::eventually;
 use serde_json::{Value, json};
-use tokio_postgres::Client;
+use tokio_postgres::{Client, NoTls};
 
+use crate::checkpoints::key;
 use crate::put_away;
 
 /// The exact content of the record batches of partition $1 up to position $2.
@@ -87,6 +88,28 @@ impl Archived {
             self.last().await.is_some_and(|last| last >= self.position - 2).then_some(())
         })
         .await;
+    }
+
+    /// Waits until nothing needs the events up to the position any more.
+    async fn unneeded(&self) {
+        eventually("nothing needs the range any more", async || {
+            let limit = "SELECT min(reached) FROM ledger.archive_limits($1)";
+            let reached: i64 =
+                self.merchant.log.sql.query_one(limit, &[&self.number()]).await.unwrap().get(0);
+            (reached >= self.position).then_some(())
+        })
+        .await;
+    }
+
+    /// The number of the partition.
+    fn number(&self) -> i16 {
+        self.partition.parse().unwrap()
+    }
+
+    /// The exit code, the report and the errors of an audit of the partition.
+    async fn audit(&self, arguments: &[&str]) -> (Option<i32>, Value, String) {
+        let audit = ["audit", "verify", "--skip-read-tables", "--partition", self.partition.as_str()];
+        self.run(&[audit.as_slice(), arguments].concat()).await
     }
 
     /// The last archived position of the partition.
@@ -197,7 +220,12 @@ fn an_archive_under_traffic_changes_no_answer_and_no_role_needs_it_every_day() {
         // The statement would show the credits of the traffic.
         let other = Merchant::of(instance).await;
         let (seen, whole) = (archived.seen().await, archived.verified().await);
-        assert_eq!(check(&whole, "archives")["checked"], 0, "{whole}");
+        let of_files = check(&whole, "archives");
+        assert_eq!(
+            (&of_files["checked"], &of_files["verdict"], &of_files["skipped"]),
+            (&json!(0), &json!("skipped"), &json!(["nothing is archived"])),
+            "{whole}"
+        );
         let is_over = AtomicBool::new(false);
         let traffic = async {
             let mut credits = 0;
@@ -235,6 +263,10 @@ fn an_archive_under_traffic_changes_no_answer_and_no_role_needs_it_every_day() {
                 "{from}: {report} {errors}"
             );
         }
+        let behind = (archived.last().await.unwrap() + 1).to_string();
+        let (_, report, errors) = archived.audit(&["--from", &behind]).await;
+        let of_files = check(&report, "archives");
+        assert_eq!((&of_files["checked"], &of_files["verdict"]), (&json!(0), &json!("skipped")), "{errors}");
         without_the_archive(&archived).await;
         // A new leader needs no archive.
         let gateway = instance.ready().pids.gateways[0];
@@ -330,6 +362,12 @@ fn only_an_archived_range_can_leave_the_log() {
                 refused(&format!("SET LOCAL ROLE {role}; {statement}"), "permission denied").await;
             }
         }
+        archived.unneeded().await;
+        // The builder of a generation of states compares the event at its checkpoint.
+        let keeps =
+            "SELECT l.reached < (SELECT min(c.position) FROM ledger.checkpoints AS c WHERE c.partition = $1)
+            FROM ledger.archive_limits($1) AS l WHERE l.what = 'stored states'";
+        assert!(sql.query_one(keeps, &[&of_number]).await.unwrap().get::<_, bool>(0));
         archived.create_up_to_the_position("40").await;
         refused("DELETE FROM ledger.batches WHERE false", "append-only").await;
         refused("DELETE FROM ledger.archives", "append-only").await;
@@ -347,21 +385,280 @@ fn only_an_archived_range_can_leave_the_log() {
     });
 }
 
+/// Lets the owner of the log change it as if its triggers were not there.
+async fn forces(sql: &Client, change: &str) {
+    let triggers = ["not_archived", "append_only_rows", "append_only_statements"];
+    let each = |what: &str| {
+        triggers.map(|name| format!("ALTER TABLE ledger.batches {what} TRIGGER {name};")).concat()
+    };
+    let forced = format!("BEGIN; {} {change}; {} COMMIT", each("DISABLE"), each("ENABLE ALWAYS"));
+    sql.batch_execute(&forced).await.unwrap();
+}
+
+#[test]
+fn no_record_batch_can_be_added_at_an_archived_position_and_an_audit_finds_one_that_is_there() {
+    run(async {
+        let archived = Archived::start(40).await;
+        let (instance, sql, of) =
+            (archived.merchant.instance, &archived.merchant.log.sql, &archived.partition);
+        archived.create_up_to_the_position("20").await;
+        let last = archived.last().await.unwrap();
+        let row = |position: i64| {
+            format!("INSERT INTO ledger.batches VALUES ({of}, {position}, 1, now(), 'x', '{{}}', sha256(''))")
+        };
+        let restored = format!(
+            "SELECT ledger.restore_archived({of}::smallint, (SELECT max(number) FROM ledger.archived
+                 WHERE partition = {of}), ARRAY[{last}::bigint], ARRAY[1], ARRAY[now()], ARRAY['x'],
+                 ARRAY['{{}}'::bytea], ARRAY[sha256('')])"
+        );
+        let name = instance.name_of("a_forger");
+        let role = format!("CREATE ROLE {name} LOGIN PASSWORD 'secret'; GRANT farthing_gateway TO {name}");
+        sql.batch_execute(&role).await.unwrap();
+        let owner = instance.ready().database_url.clone();
+        let (_, server) = owner.split_once('@').unwrap();
+        let url = format!("postgres://{name}:secret@{server}");
+        let (gateway, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
+        tokio::spawn(connection);
+        let is_archived = async |login: &Client, statement: &str| {
+            let error = login.batch_execute(statement).await.unwrap_err();
+            let message = error.as_db_error().unwrap_or_else(|| panic!("{statement}: {error}")).message();
+            assert!(message.contains("is archived"), "{statement}: {message}");
+        };
+        let forged: Vec<_> = [1, 2, last / 2, last].into_iter().map(row).collect();
+        for parameter in ["SELECT 1", "SET farthing.restores_archived = 'yes'"] {
+            gateway.batch_execute(parameter).await.unwrap();
+            for statement in forged.iter().chain([&restored]) {
+                is_archived(&gateway, statement).await;
+            }
+        }
+        for setting in ["origin", "replica"] {
+            sql.batch_execute(&format!("SET session_replication_role = {setting}")).await.unwrap();
+            for statement in &forged {
+                is_archived(sql, statement).await;
+            }
+        }
+        sql.batch_execute("SET session_replication_role = origin").await.unwrap();
+        // What follows the archived ranges is not looked at by the trigger.
+        gateway.batch_execute(&format!("BEGIN; {}; ROLLBACK", row(last + 1_000_000))).await.unwrap();
+        archived.verified().await;
+
+        let place = json!([{"partition": archived.number(), "position": 2}]);
+        forces(sql, &row(2)).await;
+        let (code, report, errors) = archived.audit(&[]).await;
+        assert_eq!((code, &report["first_broken"]), (Some(1), &place), "{report} {errors}");
+        let positions = check(&report, "positions");
+        assert_eq!(positions["broken"], 1, "{positions}");
+        assert!(positions["findings"][0]["text"].to_string().contains("another record batch"), "{positions}");
+        assert_eq!(check(&report, "archives")["verdict"], "verified", "{report}");
+        let (code, report, errors) =
+            archived.run(&["audit", "statement", "--wallet", &archived.merchant.wallet_id]).await;
+        assert!(code == Some(1) && report.to_string().contains("another record batch"), "{report} {errors}");
+        let (code, _, errors) = archived.run(&["archive", "create"]).await;
+        assert!(code == Some(1) && errors.contains("another record batch"), "nothing is deleted: {errors}");
+        forces(sql, &format!("DELETE FROM ledger.batches WHERE partition = {of} AND first_position = 2"))
+            .await;
+        archived.verified().await;
+        drop(gateway);
+        sql.batch_execute(&format!("DROP ROLE {name}")).await.unwrap();
+        put_away(instance).await;
+    });
+}
+
+#[test]
+fn an_archive_goes_to_no_folder_that_lacks_the_files_before_it() {
+    run(async {
+        let archived = Archived::start(40).await;
+        let instance = archived.merchant.instance;
+        archived.create_up_to_the_position("100000").await;
+        let last = archived.last().await;
+        let file = archived.files().pop().unwrap();
+        let name = file.file_name().unwrap().to_str().unwrap();
+        // As an empty mount point is.
+        let other = instance.file("another folder");
+        std::fs::create_dir(&other).unwrap();
+        let location = format!("file://{}", other.to_str().unwrap().replace(' ', "%20"));
+        let partitions: i64 = archived
+            .merchant
+            .log
+            .sql
+            .query_one("SELECT count(*) FROM ledger.heads", &[])
+            .await
+            .unwrap()
+            .get(0);
+        for partition in 0..partitions {
+            let partition = partition.to_string();
+            let create = ["archive", "create", "--keep-events", "0", "--partition", &partition];
+            let (code, _, errors) =
+                outcome(instance, &[create.as_slice(), &["--archive", &location]].concat()).await;
+            assert!(code == Some(1) && errors.contains(name) && errors.contains("it is missing"), "{errors}");
+        }
+        assert_eq!(std::fs::read_dir(&other).unwrap().count(), 0, "nothing was written");
+
+        let whole = std::fs::read(&file).unwrap();
+        put(&file, Some(&whole[1..]));
+        let (code, _, errors) = archived.run(&["archive", "create"]).await;
+        let says = format!("there it has {} bytes", whole.len() - 1);
+        assert!(code == Some(1) && errors.contains(name) && errors.contains(&says), "{errors}");
+        assert_eq!(archived.last().await, last, "nothing was archived");
+        put(&file, Some(&whole));
+        let (code, report, errors) = archived.run(&["archive", "create"]).await;
+        assert_eq!(code, Some(0), "{report} {errors}");
+        put_away(instance).await;
+    });
+}
+
+#[test]
+fn a_damaged_file_is_found_wherever_an_audit_begins() {
+    run(async {
+        let mut archived = Archived::start(30).await;
+        let instance = archived.merchant.instance;
+        let (private, public) = key(instance, "audit");
+        let path = |name: &str| instance.file(name).into_os_string().into_string().unwrap();
+        let (heads, early, late) = (path("heads"), path("early checkpoints"), path("late checkpoints"));
+        let merchant = &archived.merchant;
+        let position = head(&merchant.log.sql, archived.number()).await;
+        let (code, report, errors) =
+            outcome(instance, &["audit", "head", "--append", &heads, "--key-file", &private]).await;
+        assert_eq!(code, Some(0), "{report} {errors}");
+        for _ in 0..10 {
+            merchant.credit_own("0.01").await;
+        }
+        archived.position = head(&merchant.log.sql, archived.number()).await - 2;
+        merchant.credit_own("0.01").await;
+        merchant.log.stored().await;
+        let to = position.to_string();
+        let writes = ["--key-file", &private, "--checkpoints"];
+        for rest in [vec![early.as_str(), "--to", &to], vec![late.as_str()]] {
+            let (code, report, errors) = archived.audit(&[writes.as_slice(), &rest].concat()).await;
+            assert_eq!(code, Some(0), "{report} {errors}");
+        }
+        archived.create_up_to_the_position("100000").await;
+        let end = |file: &PathBuf| {
+            let name = file.file_name().unwrap().to_str().unwrap().to_owned();
+            name.split('-').nth(1).unwrap().parse::<i64>().unwrap()
+        };
+        let file =
+            archived.files().into_iter().find(|file| end(file) >= position).expect("a file with the head");
+        let name = file.file_name().unwrap().to_str().unwrap();
+        let original = std::fs::read(&file).unwrap();
+        let from = (position + 1).to_string();
+        let reads = ["--public-key-file", public.as_str()];
+        let audits = [
+            ("--from", vec!["--from", &from], "hash_chain"),
+            ("a checkpoint", [reads.as_slice(), &["--checkpoints", &early]].concat(), "signed_checkpoints"),
+            (
+                "a published head before the checkpoint",
+                [reads.as_slice(), &["--checkpoints", &late, "--head", &heads]].concat(),
+                "published_heads",
+            ),
+        ];
+        for (what, arguments, _) in &audits {
+            let (code, report, errors) = archived.audit(arguments).await;
+            assert_eq!(code, Some(0), "{what}: {report} {errors}");
+        }
+        for bytes in [Some(flipped(&original)), None] {
+            put(&file, bytes.as_deref());
+            for (what, arguments, skipped) in &audits {
+                let (code, report, errors) = archived.audit(arguments).await;
+                assert_eq!(
+                    (code, &report["verdict"]),
+                    (Some(1), &json!("broken")),
+                    "{what}: {report} {errors}"
+                );
+                let of_files = check(&report, "archives");
+                assert_eq!(of_files["broken"], 1, "{what}: {report}");
+                assert!(
+                    of_files["findings"][0]["text"].as_str().unwrap().contains(name),
+                    "{what}: {of_files}"
+                );
+                let skipped = check(&report, skipped);
+                assert_eq!(skipped["broken"], 0, "{what}: {skipped}");
+                assert!(skipped["skipped"].to_string().contains(name), "{what}: {skipped}");
+            }
+        }
+        put(&file, Some(&original));
+        archived.verified().await;
+        put_away(instance).await;
+    });
+}
+
+#[test]
+fn a_run_finishes_the_deletion_of_every_range_that_is_in_the_table() {
+    run(async {
+        let archived = Archived::start(60).await;
+        let sql = &archived.merchant.log.sql;
+        let (before, of) = (archived.content().await, &archived.partition);
+        let saves = format!("CREATE TEMP TABLE saved AS SELECT * FROM ledger.batches WHERE partition = {of}");
+        sql.batch_execute(&saves).await.unwrap();
+        archived.create_up_to_the_position("20").await;
+        let (files, last) = (archived.files().len(), archived.last().await.unwrap());
+        assert!(files > 2, "{files}");
+        // All ranges are there but for the first batch of the first one.
+        let back =
+            "INSERT INTO ledger.batches SELECT * FROM saved WHERE first_position > 1 AND first_position";
+        forces(sql, &format!("{back} <= {last}")).await;
+        assert!(archived.content().await.0 >= before.0 - 1);
+        archived.verified().await;
+        let to = last.to_string();
+        let (code, report, errors) = archived.run(&archived.create(&to, "20")).await;
+        assert_eq!(code, Some(0), "{report} {errors}");
+        assert_eq!(report["partitions"][0]["finished"].as_array().map(Vec::len), Some(files), "{report}");
+        assert!(archived.content().await.0 <= 2, "{:?}", archived.content().await);
+        archived.verified().await;
+        put_away(archived.merchant.instance).await;
+    });
+}
+
+#[test]
+fn a_range_that_is_restored_between_two_looks_of_an_audit_is_no_gap() {
+    run(async {
+        let archived = Archived::start(30).await;
+        let (instance, of) = (archived.merchant.instance, &archived.partition);
+        archived.unneeded().await;
+        let holder = instance.log().await.sql;
+        let saves = format!("CREATE TEMP TABLE saved AS SELECT * FROM ledger.batches WHERE partition = {of}");
+        holder.batch_execute(&saves).await.unwrap();
+        let to = archived.position.to_string();
+        let (code, report, errors) = archived.run(&archived.create(&to, "100000")).await;
+        assert_eq!(code, Some(0), "{report} {errors}");
+        assert_eq!(archived.files().len(), 1, "{:?}", archived.files());
+        let last = archived.last().await.unwrap();
+
+        holder
+            .batch_execute("BEGIN; LOCK TABLE ledger.archive_restores IN ACCESS EXCLUSIVE MODE")
+            .await
+            .unwrap();
+        let audit = ["audit", "verify", "--skip-read-tables", "--partition", of.as_str()];
+        let mut audit = archived.start_command(&audit);
+        eventually("the audit has seen the table, and asks for the archive", async || {
+            assert!(audit.try_wait().unwrap().is_none(), "the audit ended");
+            holder.batch_execute("SELECT pg_stat_clear_snapshot()").await.unwrap();
+            let waiting = holder.query_one(WAITING, &[&"FROM ledger.archived"]).await.unwrap();
+            (waiting.get::<_, i64>(0) > 0).then_some(())
+        })
+        .await;
+        let restored = format!(
+            "SELECT ledger.restore_archived({of}::smallint, 1, array_agg(s.first_position), array_agg(s.count),
+                 array_agg(s.recorded_at), array_agg(s.writer), array_agg(s.events), array_agg(s.hashes))
+             FROM saved AS s WHERE s.first_position <= {last};
+             INSERT INTO ledger.archive_restores (partition, number) VALUES ({of}, 1); COMMIT"
+        );
+        holder.batch_execute(&restored).await.unwrap();
+        assert_eq!(audit.wait().await.unwrap().code(), Some(0), "it found no gap");
+        assert_eq!(archived.last().await, None);
+        put_away(instance).await;
+    });
+}
+
 #[test]
 fn a_command_that_is_killed_between_its_steps_leaves_the_log_whole() {
     run(async {
         // More batches than one transaction deletes.
         let archived = Archived::start(120).await;
-        let (to, sql) = (archived.position.to_string(), &archived.merchant.log.sql);
+        let to = archived.position.to_string();
         let create = archived.create(&to, "100000");
         let (before, seen) = (archived.content().await, archived.seen().await);
-        eventually("nothing needs the range any more", async || {
-            let limit = "SELECT min(reached) FROM ledger.archive_limits($1)";
-            let of: i16 = archived.partition.parse().unwrap();
-            let reached: i64 = sql.query_one(limit, &[&of]).await.unwrap().get(0);
-            (reached >= archived.position).then_some(())
-        })
-        .await;
+        archived.unneeded().await;
         let whole = async |what: &str| {
             assert_eq!(archived.seen().await, seen, "{what}");
             archived.verified().await;
@@ -393,7 +690,7 @@ fn a_command_that_is_killed_between_its_steps_leaves_the_log_whole() {
 
         let (code, report, errors) = archived.run(&create).await;
         assert_eq!(code, Some(0), "{report} {errors}");
-        assert!(!report["partitions"][0]["finished"].is_null(), "{report}");
+        assert_eq!(report["partitions"][0]["finished"].as_array().map(Vec::len), Some(1), "{report}");
         assert_eq!(archived.files().len(), 1, "the first run's file was the same");
         assert!(archived.content().await.0 <= 2);
         whole("archived").await;

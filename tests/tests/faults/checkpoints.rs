@@ -21,7 +21,7 @@ fn path(instance: &Instance, name: &str) -> String {
 }
 
 /// The files of a new key of the operator: private and public.
-fn key(instance: &Instance, name: &str) -> (String, String) {
+pub(crate) fn key(instance: &Instance, name: &str) -> (String, String) {
     let pair = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
     let (private, public) = (path(instance, &format!("{name}.pem")), path(instance, &format!("{name}.pub")));
     std::fs::write(&private, pair.serialize_pem()).unwrap();

@@ -15,7 +15,7 @@ use tokio_postgres::Client;
 use super::file;
 use super::range::ArchivedRange;
 use super::store::Store;
-use super::{BATCHES_AT_ONCE, Error};
+use super::{BATCHES_AT_ONCE, Error, restore};
 use crate::batch_pages::{BatchPages, BatchRow};
 use crate::chain::{GENESIS, Hash};
 use crate::reader;
@@ -56,8 +56,8 @@ pub struct Created {
     pub partition: Partition,
     /// The ranges that were archived.
     pub archived: Vec<ArchivedRange>,
-    /// The range whose deletion an earlier run had left unfinished.
-    pub finished: Option<ArchivedRange>,
+    /// The ranges whose deletion earlier runs had left unfinished.
+    pub finished: Vec<ArchivedRange>,
     /// What keeps the next events in the table, and the last position that may be archived.
     pub limit: String,
     /// That position.
@@ -74,6 +74,9 @@ pub async fn create(
     store.check()?;
     let lock = super::open(database_url).await?;
     let client = lock.client();
+    for partition in super::chosen(client, None).await? {
+        is_same_store(client, store, partition).await?;
+    }
     let mut done = Vec::new();
     for partition in super::chosen(client, plan.partition).await? {
         let mover = Mover { client, store, plan, partition };
@@ -81,6 +84,18 @@ pub async fn create(
     }
     lock.release().await?;
     Ok(done)
+}
+
+/// Refuses a store that does not have the newest archived file of `partition`, as an empty mount point has not.
+async fn is_same_store(client: &Client, store: &Store, partition: Partition) -> Result<(), Error> {
+    let Some(range) = ArchivedRange::newest(client, partition).await? else { return Ok(()) };
+    let what = match store.size(&range.object).await? {
+        Some(size) if i64::try_from(size) == Ok(range.bytes) => return Ok(()),
+        Some(size) => format!("there it has {size} bytes"),
+        None => "it is missing".to_owned(),
+    };
+    let location = store.location().to_owned();
+    Err(Error::OtherStore { location, object: range.object, bytes: range.bytes, what })
 }
 
 struct Mover<'a> {
@@ -92,15 +107,13 @@ struct Mover<'a> {
 
 impl Mover<'_> {
     async fn run(&self, report: &mut impl FnMut(&ArchivedRange)) -> Result<Created, Error> {
-        let mut last = ArchivedRange::all(self.client, self.partition).await?.pop();
-        let mut finished = None;
-        if let Some(range) = &last
-            && range.is_in_table(self.client).await?
-        {
-            self.delete(range).await?;
-            report(range);
-            finished = Some(range.clone());
+        let mut finished = Vec::new();
+        for range in ArchivedRange::in_table(self.client, self.partition).await? {
+            self.delete(&range).await?;
+            report(&range);
+            finished.push(range);
         }
+        let mut last = ArchivedRange::newest(self.client, self.partition).await?;
         let (limit, limit_position) = self.limit().await?;
         let mut archived = Vec::new();
         while let Some(range) = self.next(last.as_ref(), limit_position).await? {
@@ -120,7 +133,11 @@ impl Mover<'_> {
         let limits = [
             Some(needed),
             Some((format!("the newest {kept} events stay"), head.saturating_sub(kept))),
-            self.plan.published.get(&self.partition).map(|position| ("the feed".to_owned(), *position)),
+            // The relay compares the event there.
+            self.plan
+                .published
+                .get(&self.partition)
+                .map(|position| ("the feed".to_owned(), position.saturating_sub(1))),
             self.plan.to.map(|to| ("the last position that was asked for".to_owned(), to)),
         ];
         let least = limits.into_iter().flatten().min_by_key(|(_, position)| *position);
@@ -206,9 +223,13 @@ impl Mover<'_> {
         Error::Broken { partition: self.partition, position, what }
     }
 
-    /// Deletes the rows of a recorded range, after its file was read and proven once more.
+    /// Deletes the rows of a recorded range, after its file was read and proven once more. All that is deleted is in the file.
     async fn delete(&self, range: &ArchivedRange) -> Result<(), Error> {
-        self.store.proven(range).await?;
+        let content = self.store.proven(range).await?;
+        if let Some(position) = restore::other(self.client, range, &content.batches).await? {
+            let what = format!("the table has another record batch at position {position}");
+            return Err(Error::Damaged { object: range.object.clone(), what });
+        }
         let parameters = (range.partition.number(), range.number, BATCHES_AT_ONCE);
         loop {
             let row = self.client.query_one(DELETE, &[&parameters.0, &parameters.1, &parameters.2]).await?;

@@ -85,10 +85,17 @@ pub(super) fn write(batches: &[BatchRow]) -> Result<File, String> {
     Ok(File { bytes, text_bytes, sha256 })
 }
 
+/// The most bytes that the file of `range` can have, however its text was compressed: zstd adds less than a 128th and a few
+/// bytes. A file of another size than the recorded one is read up to here, to find what was changed in it.
+pub(super) fn most_bytes(range: &ArchivedRange) -> u64 {
+    let [bytes, text] = [range.bytes, range.text_bytes].map(|bytes| u64::try_from(bytes).unwrap_or(0));
+    bytes.max(text + text / 128 + 1_024)
+}
+
 impl Content {
-    /// The content of a range whose file is missing.
-    pub(super) fn missing() -> Self {
-        Self { batches: Arc::default(), damage: Some("the file is missing".to_owned()) }
+    /// The content of a file that was not read, because of `damage`.
+    pub(super) fn unread(damage: String) -> Self {
+        Self { batches: Arc::default(), damage: Some(damage) }
     }
 
     /// Reads the file of `range` as far as possible.

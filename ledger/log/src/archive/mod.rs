@@ -89,6 +89,21 @@ pub enum Error {
         /// What is wrong.
         what: String,
     },
+    /// The store lacks a file of an earlier range.
+    #[error(
+        "the archive at {location} does not have {object} of {bytes} bytes, which was archived before: {what}; nothing was \
+         written: check that the file system is mounted and that --archive names the same archive"
+    )]
+    OtherStore {
+        /// The URL of the store.
+        location: String,
+        /// The name of the file.
+        object: String,
+        /// Its recorded size.
+        bytes: i64,
+        /// What is there.
+        what: String,
+    },
     /// A file is not what was archived.
     #[error("{object}: {what}; nothing was deleted or loaded: run `farthing archive verify`")]
     Damaged {

@@ -22,6 +22,23 @@ SELECT partition, number, first_position, last_position, batches, previous_hash,
     last_recorded_at, location, object, bytes, text_bytes, sha256
 FROM ledger.archived WHERE partition = $1 ORDER BY first_position";
 
+/// The archived ranges of partition $1 of which the table has record batches, in their order.
+const IN_TABLE: &str = "\
+SELECT a.partition, a.number, a.first_position, a.last_position, a.batches, a.previous_hash, a.last_hash,
+    a.first_recorded_at, a.last_recorded_at, a.location, a.object, a.bytes, a.text_bytes, a.sha256
+FROM ledger.archived AS a
+CROSS JOIN LATERAL (
+    SELECT FROM ledger.batches AS b
+    WHERE b.partition = $1 AND b.first_position BETWEEN a.first_position AND a.last_position
+    ORDER BY b.first_position LIMIT 1) AS stored
+WHERE a.partition = $1 ORDER BY a.first_position";
+
+/// The last archived range of partition $1.
+const NEWEST_RANGE: &str = "\
+SELECT partition, number, first_position, last_position, batches, previous_hash, last_hash, first_recorded_at,
+    last_recorded_at, location, object, bytes, text_bytes, sha256
+FROM ledger.archived WHERE partition = $1 ORDER BY last_position DESC LIMIT 1";
+
 /// The number of the newest archive of partition $1, restored or not.
 const NEWEST: &str = "SELECT coalesce(max(number), 0) FROM ledger.archives WHERE partition = $1";
 
@@ -116,6 +133,23 @@ impl ArchivedRange {
         partition: Partition,
     ) -> Result<Vec<Self>, tokio_postgres::Error> {
         client.query(ALL, &[&partition.number()]).await?.iter().map(Self::of).collect()
+    }
+
+    /// The archived ranges of `partition` of which the table has record batches, in their order.
+    pub(super) async fn in_table(
+        client: &Client,
+        partition: Partition,
+    ) -> Result<Vec<Self>, tokio_postgres::Error> {
+        client.query(IN_TABLE, &[&partition.number()]).await?.iter().map(Self::of).collect()
+    }
+
+    /// The last archived range of `partition`.
+    pub(super) async fn newest(
+        client: &Client,
+        partition: Partition,
+    ) -> Result<Option<Self>, tokio_postgres::Error> {
+        let row = client.query_opt(NEWEST_RANGE, &[&partition.number()]).await?;
+        row.map(|row| Self::of(&row)).transpose()
     }
 
     /// The number that the next archive of `partition` has.

@@ -1,6 +1,8 @@
 //! `farthing archive restore`: loads archived ranges back into the table, the newest first, so that what stays archived
 //! still begins with the first event. The files are left where they are.
 
+use std::collections::HashMap;
+
 use farthing_core::partition::Partition;
 use tokio_postgres::Client;
 
@@ -9,13 +11,8 @@ use super::range::ArchivedRange;
 use super::store::Store;
 use crate::batch_pages::BatchRow;
 
-/// Adds record batches of partition $1. Those that are there already stay as they are.
-const INSERT: &str = "\
-INSERT INTO ledger.batches (partition, first_position, count, recorded_at, writer, events, hashes)
-SELECT $1::smallint, b.first_position, b.count, b.recorded_at, b.writer, b.events, b.hashes
-FROM unnest($2::bigint[], $3::integer[], $4::timestamptz[], $5::text[], $6::bytea[], $7::bytea[])
-    AS b(first_position, count, recorded_at, writer, events, hashes)
-ON CONFLICT (partition, first_position) DO NOTHING";
+/// Adds record batches of archive $2 of partition $1. Those that are there already stay as they are.
+const INSERT: &str = "SELECT ledger.restore_archived($1, $2, $3, $4, $5, $6, $7, $8)";
 
 /// The record batches of partition $1 that begin from $2 to $3.
 const STORED: &str = "\
@@ -64,7 +61,9 @@ async fn load(client: &Client, store: &Store, range: &ArchivedRange) -> Result<(
         let writers: Vec<_> = page.iter().map(|batch| batch.writer.as_str()).collect();
         let events: Vec<_> = page.iter().map(|batch| batch.events.as_slice()).collect();
         let hashes: Vec<_> = page.iter().map(|batch| batch.hashes.as_slice()).collect();
-        client.execute(INSERT, &[&number, &firsts, &counts, &times, &writers, &events, &hashes]).await?;
+        client
+            .execute(INSERT, &[&number, &range.number, &firsts, &counts, &times, &writers, &events, &hashes])
+            .await?;
         let ends = page.first().zip(page.last());
         let (first, last) = ends.map_or((0, 0), |(first, last)| (first.first_position, last.last_position()));
         if stored(client, range, first, last).await? != page {
@@ -79,8 +78,23 @@ async fn load(client: &Client, store: &Store, range: &ArchivedRange) -> Result<(
     Ok(())
 }
 
+/// The first position of a record batch of the table within `range` that is not one of `batches`, those of its file.
+pub(super) async fn other(
+    client: &Client,
+    range: &ArchivedRange,
+    batches: &[BatchRow],
+) -> Result<Option<i64>, tokio_postgres::Error> {
+    if !range.is_in_table(client).await? {
+        return Ok(None);
+    }
+    let stored = stored(client, range, range.first_position, range.last_position).await?;
+    let of_file: HashMap<_, _> = batches.iter().map(|batch| (batch.first_position, batch)).collect();
+    let other = stored.iter().find(|batch| of_file.get(&batch.first_position) != Some(batch));
+    Ok(other.map(|batch| batch.first_position))
+}
+
 /// The record batches of the table that begin from position `first` to `last` of the partition of `range`.
-pub(super) async fn stored(
+async fn stored(
     client: &Client,
     range: &ArchivedRange,
     first: i64,

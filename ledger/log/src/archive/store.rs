@@ -9,14 +9,18 @@ use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt as _, PutPayload};
+use serde_json::Value;
 use url::Url;
 
 use super::file::Content;
 use super::range::ArchivedRange;
-use super::{Error, bucket};
+use super::{Error, bucket, file};
 
 /// The contents that are kept between the pages of their readers, each of which reads one partition.
 const KEPT: usize = 8;
+
+/// The size of the largest manifest that is read. One has less than 1 KB.
+const MANIFEST_BYTES: u64 = 64 * 1_024;
 
 /// Why a file cannot be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -53,9 +57,26 @@ pub struct Store {
     prefix: Path,
     location: String,
     /// The folder, if it is one.
-    folder: Option<PathBuf>,
-    /// The contents that were read last, by their names.
+    folder: Option<Folder>,
+    /// The contents that were used last, by their names, the newest use first.
     kept: Mutex<VecDeque<(String, Content)>>,
+}
+
+/// A folder of this machine.
+#[derive(Debug)]
+struct Folder {
+    path: PathBuf,
+    files: LocalFileSystem,
+}
+
+/// What is under a name.
+pub(super) enum Got {
+    File(Bytes),
+    Nothing,
+    /// It has this size, and was not read.
+    TooLarge(u64),
+    /// A folder, a pipe or a device, which is not read.
+    NoFile,
 }
 
 impl Store {
@@ -71,10 +92,11 @@ impl Store {
         let location = location.trim_end_matches('/').to_owned();
         let (objects, folder): (Arc<dyn ObjectStore>, _) = match (url.scheme(), url.host_str()) {
             ("file", _) => {
-                let folder = url
+                let path = url
                     .to_file_path()
                     .map_err(|()| refused("it must be an absolute path of this machine"))?;
-                (Arc::new(LocalFileSystem::new().with_fsync(true)), Some(folder))
+                let files = LocalFileSystem::new().with_fsync(true);
+                (Arc::new(files.clone()), Some(Folder { path, files }))
             }
             ("s3", Some(name)) if url.username().is_empty() && url.port().is_none() => {
                 (bucket::open(name).map_err(|error| StoreError::Bucket(location.clone(), error))?, None)
@@ -104,7 +126,7 @@ impl Store {
     /// Fails if the folder is not there. It is not created: it may be one of a file system that is not mounted.
     pub(super) fn check(&self) -> Result<(), StoreError> {
         match &self.folder {
-            Some(folder) if !folder.is_dir() => Err(StoreError::NoFolder(folder.clone())),
+            Some(folder) if !folder.path.is_dir() => Err(StoreError::NoFolder(folder.path.clone())),
             Some(_) | None => Ok(()),
         }
     }
@@ -123,19 +145,61 @@ impl Store {
         put.map(drop).map_err(|error| self.failed(object, error))
     }
 
-    /// Reads a file; `None` if there is none.
-    pub(super) async fn get(&self, object: &str) -> Result<Option<Bytes>, StoreError> {
-        let got = async { self.objects.get(&self.path(object)).await?.bytes().await };
+    /// Reads a file of at most `limit` bytes.
+    pub(super) async fn get(&self, object: &str, limit: u64) -> Result<Got, StoreError> {
+        let path = self.path(object);
+        let got = async {
+            if self.is_no_file(&path).await? {
+                return Ok(Got::NoFile);
+            }
+            let found = self.objects.get(&path).await?;
+            if found.meta.size > limit {
+                return Ok(Got::TooLarge(found.meta.size));
+            }
+            found.bytes().await.map(Got::File)
+        };
         match got.await {
-            Ok(bytes) => Ok(Some(bytes)),
+            Ok(got) => Ok(got),
+            Err(object_store::Error::NotFound { .. }) => self.check().map(|()| Got::Nothing),
+            Err(error) => Err(self.failed(object, error)),
+        }
+    }
+
+    /// The size of a file; `None` if there is none.
+    pub(super) async fn size(&self, object: &str) -> Result<Option<u64>, StoreError> {
+        match self.objects.head(&self.path(object)).await {
+            Ok(found) => Ok(Some(found.size)),
             Err(object_store::Error::NotFound { .. }) => self.check().map(|()| None),
             Err(error) => Err(self.failed(object, error)),
         }
     }
 
-    /// Reads the file of `range` from the storage.
+    /// Whether the folder has something else than a file under the name. To open a pipe would wait for its writer.
+    async fn is_no_file(&self, path: &Path) -> Result<bool, object_store::Error> {
+        let Some(folder) = &self.folder else { return Ok(false) };
+        let found = tokio::fs::metadata(folder.files.path_to_filesystem(path)?).await;
+        Ok(found.is_ok_and(|found| !found.is_file()))
+    }
+
+    /// The manifest of `range`; `None` if there is none that can be read.
+    pub(super) async fn manifest(&self, range: &ArchivedRange) -> Result<Option<Value>, StoreError> {
+        match self.get(&range.manifest_object(), MANIFEST_BYTES).await? {
+            Got::File(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
+            Got::Nothing | Got::TooLarge(_) | Got::NoFile => Ok(None),
+        }
+    }
+
+    /// Reads the file of `range` from the storage. One that is larger than its text can become is not read.
     pub(super) async fn read(&self, range: &ArchivedRange) -> Result<Content, StoreError> {
-        let Some(bytes) = self.get(&range.object).await? else { return Ok(Content::missing()) };
+        let bytes = match self.get(&range.object, file::most_bytes(range)).await? {
+            Got::File(bytes) => bytes,
+            Got::Nothing => return Ok(Content::unread("the file is missing".to_owned())),
+            Got::NoFile => return Ok(Content::unread("it is not a file".to_owned())),
+            Got::TooLarge(size) => {
+                let what = format!("it has {size} bytes, recorded were {}", range.bytes);
+                return Ok(Content::unread(what));
+            }
+        };
         let (range, stopped) = (range.clone(), StoreError::Stopped(range.object.clone()));
         let read = tokio::task::spawn_blocking(move || Content::read(&range, &bytes));
         read.await.map_err(|_| stopped)
@@ -160,12 +224,14 @@ impl Store {
     /// The content of `range`, perhaps as it was read a moment ago.
     pub(crate) async fn content(&self, range: &ArchivedRange) -> Result<Content, StoreError> {
         let kept = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, content)) = kept().iter().find(|(object, _)| *object == range.object) {
-            return Ok(content.clone());
+        if let Some(content) = used(&mut kept(), &range.object) {
+            return Ok(content);
         }
         let content = self.read(range).await?;
         if content.damage.is_none() {
             let mut kept = kept();
+            // Another reader may have read it meanwhile.
+            kept.retain(|(object, _)| *object != range.object);
             kept.truncate(KEPT - 1);
             kept.push_front((range.object.clone(), content.clone()));
         }
@@ -179,6 +245,15 @@ impl Store {
             .unwrap_or_else(PoisonError::into_inner)
             .retain(|(object, _)| *object != range.object);
     }
+}
+
+/// The content of `object`, which becomes the one that was used last.
+fn used(kept: &mut VecDeque<(String, Content)>, object: &str) -> Option<Content> {
+    let index = kept.iter().position(|(name, _)| name == object)?;
+    let found = kept.remove(index)?;
+    let content = found.1.clone();
+    kept.push_front(found);
+    Some(content)
 }
 
 #[cfg(test)]
@@ -221,8 +296,61 @@ mod tests {
         let folder = scratch("gone");
         let store = Store::open(Url::from_directory_path(&folder).unwrap().as_str()).unwrap();
         std::fs::remove_dir_all(&folder).unwrap();
-        assert!(matches!(store.get("x").await, Err(StoreError::NoFolder(_))));
+        assert!(matches!(store.get("x", 1).await, Err(StoreError::NoFolder(_))));
         assert!(matches!(store.check(), Err(StoreError::NoFolder(_))));
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_an_archived_file_is_not_read() {
+        let folder = scratch("foreign");
+        let store = Store::open(Url::from_directory_path(&folder).unwrap().as_str()).unwrap();
+        let batches = batches();
+        let file = file::write(&batches).unwrap();
+        let range = range(&batches, &file);
+        let path = folder.join(&range.object);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+
+        // A sparse file of 1 TB.
+        let large = std::fs::File::create(&path).unwrap();
+        large.set_len(1 << 40).unwrap();
+        let damage = store.read(&range).await.unwrap().damage.unwrap();
+        assert!(damage.contains("1099511627776 bytes"), "{damage}");
+        std::fs::remove_file(&path).unwrap();
+        let manifest = folder.join(range.manifest_object());
+        std::fs::write(&manifest, range.manifest().to_string()).unwrap();
+        assert_eq!(store.manifest(&range).await.unwrap(), Some(range.manifest()));
+        std::fs::File::create(&manifest).unwrap().set_len(1 << 40).unwrap();
+        assert_eq!(store.manifest(&range).await.unwrap(), None);
+
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        let pipe = tokio::time::timeout(std::time::Duration::from_secs(10), store.read(&range));
+        let damage = pipe.await.expect("no writer of a pipe is waited for").unwrap().damage.unwrap();
+        assert!(damage.contains("not a file"), "{damage}");
+        std::fs::remove_file(&path).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        assert!(store.read(&range).await.unwrap().damage.is_some());
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[tokio::test]
+    async fn the_contents_that_were_used_last_are_kept() {
+        let store = Store::in_memory();
+        let batches = batches();
+        let file = file::write(&batches).unwrap();
+        let ranges: Vec<_> = (0..=KEPT)
+            .map(|number| ArchivedRange { object: format!("{number}"), ..range(&batches, &file) })
+            .collect();
+        for one in &ranges {
+            store.put(&one.object, file.bytes.clone()).await.unwrap();
+        }
+        for one in &ranges[..KEPT] {
+            store.content(one).await.unwrap();
+        }
+        store.content(&ranges[0]).await.unwrap();
+        store.content(&ranges[KEPT]).await.unwrap();
+        let kept = store.kept.lock().unwrap();
+        let names: Vec<_> = kept.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["8", "0", "7", "6", "5", "4", "3", "2"], "1 was not used for the longest");
     }
 
     #[test]

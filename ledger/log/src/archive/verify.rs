@@ -79,30 +79,14 @@ impl Report {
             self.find(range, range.first_position, damage);
             return Ok(());
         }
-        let manifest = store.get(&range.manifest_object()).await?;
-        let manifest = manifest.and_then(|bytes| serde_json::from_slice::<serde_json::Value>(&bytes).ok());
-        if manifest != Some(range.manifest()) {
+        if store.manifest(range).await? != Some(range.manifest()) {
             let text = format!("{} is missing or says something else", range.manifest_object());
             self.find(range, range.first_position, text);
         }
-        if range.is_in_table(client).await? {
-            self.table(client, range, &content.batches).await?;
-        }
-        Ok(())
-    }
-
-    /// Compares what the table still has of a range, or has again, with the file.
-    async fn table(
-        &mut self,
-        client: &Client,
-        range: &ArchivedRange,
-        batches: &[BatchRow],
-    ) -> Result<(), Error> {
-        let mut stored = restore::stored(client, range, range.first_position, range.last_position).await?;
-        stored.retain(|batch| !batches.contains(batch));
-        if let Some(other) = stored.first() {
+        // What the table still has of a range, or has again.
+        if let Some(other) = restore::other(client, range, &content.batches).await? {
             let text = "the table has another record batch at this position".to_owned();
-            self.find(range, other.first_position, text);
+            self.find(range, other, text);
         }
         Ok(())
     }

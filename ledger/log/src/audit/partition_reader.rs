@@ -70,8 +70,16 @@ impl PartitionReader {
         }
         let page = self.pages.next(client, PAGE).await?;
         let is_end = page.is_end();
-        if let Some(ArchivedFile { object, damage: Some(damage), .. }) = page.file {
-            visitor.findings().find(|| format!("the archived file {object}: {damage}"));
+        if let Some(ArchivedFile { object, first_position: _, damage, strays }) = page.file {
+            if let Some(damage) = damage {
+                visitor.findings().find(|| format!("the archived file {object}: {damage}"));
+            }
+            for position in strays {
+                let place = Place { partition: self.partition, position };
+                visitor
+                    .findings()
+                    .find(|| format!("{place}: the table has another record batch than {object}"));
+            }
         }
         for row in page.batches {
             if row.first_position > end {

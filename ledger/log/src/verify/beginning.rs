@@ -5,13 +5,41 @@ use farthing_core::secret::hex;
 use farthing_core::state::generation;
 use tokio_postgres::Client;
 
-use super::Error;
 use super::chain_walk::ChainWalk;
 use super::fold::Fold;
 use super::run::Begin;
 use super::signed_checkpoints::{Beginning, Checkpoints, Signed};
 use super::stored_states::CHECKPOINT;
 use super::verdict::{Check, Finding, Place, Tallies};
+use super::{Error, archives};
+use crate::reader;
+
+/// What the log has at a position.
+enum At {
+    Event(Begin),
+    Nothing,
+    /// The position is archived in this file, which is damaged. That is reported.
+    DamagedFile(String),
+}
+
+impl At {
+    async fn load(
+        client: &Client,
+        partition: Partition,
+        position: i64,
+        tallies: &mut Tallies,
+    ) -> Result<Self, Error> {
+        match Begin::load(client, partition, position).await {
+            Ok(begin) => Ok(Self::Event(begin)),
+            Err(Error::NoBeginning { .. }) => Ok(Self::Nothing),
+            Err(Error::Log(reader::Error::DamagedArchive { first_position, object, damage })) => {
+                archives::damaged(tallies, Place { partition, position: first_position }, &object, damage);
+                Ok(Self::DamagedFile(object))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
 
 /// Compares the hashes of the partition's `checkpoints` with those of the log, which ends at `end`, and reads the states of the
 /// last one that the audit can begin at into `fold`, which is new. That is one whose hash is that of the log, not after `to`,
@@ -25,16 +53,21 @@ pub(super) async fn find<'c>(
 ) -> Result<Option<(&'c Signed, Begin)>, Error> {
     let mut agreed: Vec<(&Signed, Begin)> = Vec::new();
     for signed in checkpoints.of(partition) {
-        tallies.checked(Check::SignedCheckpoints, 1);
-        let found = match Begin::load(client, partition, signed.position()).await {
-            Ok(begin) if begin.hash == *signed.hash() => {
+        let found = match At::load(client, partition, signed.position(), tallies).await? {
+            At::Event(begin) if begin.hash == *signed.hash() => {
+                tallies.checked(Check::SignedCheckpoints, 1);
                 agreed.push((signed, begin));
                 continue;
             }
-            Ok(begin) => Some(begin.hash),
-            Err(Error::NoBeginning { .. }) => None,
-            Err(error) => return Err(error),
+            At::Event(begin) => Some(begin.hash),
+            At::Nothing => None,
+            At::DamagedFile(object) => {
+                let place = Place { partition, position: signed.position() };
+                tallies.skip(Check::SignedCheckpoints, format!("{place}: {object} is damaged"));
+                continue;
+            }
         };
+        tallies.checked(Check::SignedCheckpoints, 1);
         let before = agreed.last().map_or(0, |(signed, _)| signed.position());
         let finding = departure(signed, (before, end), found.map(|hash| hex(&hash)));
         tallies.find(Check::SignedCheckpoints, finding);
@@ -88,10 +121,10 @@ pub(super) async fn after(
     tallies: &mut Tallies,
 ) -> Result<ChainWalk, Error> {
     while let Some(published) = walk.next_published(position) {
-        match Begin::load(client, partition, published).await {
-            Ok(stored) => walk.compare_published(published, stored.hash, tallies),
-            Err(Error::NoBeginning { .. }) => walk.miss_published(tallies),
-            Err(error) => return Err(error),
+        match At::load(client, partition, published, tallies).await? {
+            At::Event(stored) => walk.compare_published(published, stored.hash, tallies),
+            At::Nothing => walk.miss_published(tallies),
+            At::DamagedFile(object) => walk.pass_published(&object, tallies),
         }
     }
     Ok(walk.after(position, begin.hash))

@@ -200,6 +200,13 @@ impl ChainWalk {
         self.find(tallies, Check::PublishedHeads, position, (text, found.0, found.1));
     }
 
+    /// Leaves out the next published position, whose event is in the damaged file `object`.
+    pub(super) fn pass_published(&mut self, object: &str, tallies: &mut Tallies) {
+        let Some(published) = self.published.pop() else { return };
+        let reason = format!("{}: {object} is damaged", self.at(published.position));
+        tallies.skip(Check::PublishedHeads, reason);
+    }
+
     fn report_damage(&mut self, batch: &StoredBatch<'_>, damaged: &Damaged, tallies: &mut Tallies) {
         let index = i64::try_from(batch.first_damaged(&self.hash)).unwrap_or(0);
         let position = batch.first_position + index;

@@ -3,6 +3,7 @@
 //! one, and verifies each stated balance and the sums of money.
 //! Invariant: it writes nothing, and memory does not grow with the number of events.
 
+mod archives;
 mod batch;
 mod beginning;
 mod chain_walk;

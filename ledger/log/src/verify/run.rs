@@ -11,6 +11,7 @@ use serde::Serialize;
 use tokio::task::JoinSet;
 use tokio_postgres::{Client, IsolationLevel};
 
+use super::archives;
 use super::batch::StoredBatch;
 use super::beginning;
 use super::chain_walk::{ChainWalk, Next};
@@ -24,7 +25,7 @@ use super::{Error, Head};
 use crate::batch_pages::{ArchivedFile, BatchPages};
 use crate::chain::Hash;
 use crate::connect::{self, Role};
-use crate::partitions;
+use crate::{partitions, reader};
 
 /// The head of partition $1, and the last position of its last record batch.
 const HEAD: &str = "\
@@ -140,8 +141,11 @@ pub async fn run(database_url: &str, mut plan: Plan, progress: &Arc<Progress>) -
                 (Arc::clone(&plan), Arc::clone(progress), Arc::clone(&checkpoints));
             tasks.spawn(async move {
                 let of = Of { partition, partitions, checkpoints: checkpoints.as_ref().as_ref() };
-                let audit = PartitionAudit::open(&url, of, &plan, &progress).await?;
-                Ok::<_, Error>((partition, audit.run(&url).await?))
+                let seen = match PartitionAudit::open(&url, of, &plan, &progress).await? {
+                    Opened::Begins(audit) => audit.run(&url).await?,
+                    Opened::Stopped(seen) => seen,
+                };
+                Ok::<_, Error>((partition, seen))
             });
         }
         let Some(done) = tasks.join_next().await else { break };
@@ -150,6 +154,9 @@ pub async fn run(database_url: &str, mut plan: Plan, progress: &Arc<Progress>) -
     audits.sort_by_key(|(partition, _)| *partition);
     for (_, audit) in audits {
         whole.add(audit)?;
+    }
+    if whole.tallies.is_untouched(Check::Archives) {
+        whole.tallies.skip(Check::Archives, archives::why_none(database_url, &chosen).await?);
     }
     Ok(whole)
 }
@@ -207,13 +214,20 @@ struct PartitionAudit<'p> {
     unfolded: Vec<(Place, String)>,
 }
 
+/// What becomes of the audit of a partition.
+enum Opened<'p> {
+    Begins(Box<PartitionAudit<'p>>),
+    /// The archived file that it would begin in is damaged: what was seen.
+    Stopped(Audit),
+}
+
 impl<'p> PartitionAudit<'p> {
     async fn open(
         database_url: &str,
         Of { partition, partitions, checkpoints }: Of<'p>,
         plan: &'p Plan,
         progress: &'p Progress,
-    ) -> Result<Self, Error> {
+    ) -> Result<Opened<'p>, Error> {
         let client = Arc::new(connect::connect(database_url, Role::Owner).await?);
         let (mut fold, mut seen) = (Fold::new(partitions), Audit::default());
         let published = plan.published.as_ref().map(|heads| heads.of(partition));
@@ -224,7 +238,16 @@ impl<'p> PartitionAudit<'p> {
         let mut walk = ChainWalk::whole(partition, to, published.unwrap_or_default());
         let mut after = BatchPages::new(partition);
         if plan.from > 1 {
-            let begin = Begin::load(&client, partition, plan.from - 1).await?;
+            let begin = match Begin::load(&client, partition, plan.from - 1).await {
+                Ok(begin) => begin,
+                Err(Error::Log(reader::Error::DamagedArchive { first_position, object, damage })) => {
+                    let place = Place { partition, position: first_position };
+                    archives::damaged(&mut seen.tallies, place, &object, damage);
+                    archives::skip_all(&mut seen.tallies, partition, &object);
+                    return Ok(Opened::Stopped(seen));
+                }
+                Err(error) => return Err(error),
+            };
             walk = walk.from(plan.from, begin.hash, &mut seen.tallies);
             after = begin.pages;
             let place = Place { partition, position: plan.from };
@@ -247,7 +270,7 @@ impl<'p> PartitionAudit<'p> {
         }
         let pages = Pages::new(Arc::clone(&client), after);
         let (ends_a_batch, unfolded) = (true, Vec::new());
-        Ok(Self {
+        Ok(Opened::Begins(Box::new(Self {
             partition,
             plan,
             progress,
@@ -259,7 +282,7 @@ impl<'p> PartitionAudit<'p> {
             writer,
             ends_a_batch,
             unfolded,
-        })
+        })))
     }
 
     async fn run(mut self, database_url: &str) -> Result<Audit, Error> {
@@ -322,13 +345,15 @@ impl<'p> PartitionAudit<'p> {
 
     /// Adds what was found about the archived files that were read.
     fn archived_files(&mut self) {
-        for ArchivedFile { object, first_position: position, damage } in self.pages.take_files() {
-            self.seen.tallies.checked(Check::Archives, 1);
-            let Some(damage) = damage else { continue };
-            let text = format!("{}: {object}: {damage}", Place { partition: self.partition, position });
-            let expected = "the file that was archived".to_owned();
-            let finding = Finding { partition: self.partition, position, text, expected, found: damage };
-            self.seen.tallies.find(Check::Archives, finding);
+        let (partition, tallies) = (self.partition, &mut self.seen.tallies);
+        for ArchivedFile { object, first_position, damage, strays } in self.pages.take_files() {
+            tallies.checked(Check::Archives, 1);
+            if let Some(damage) = damage {
+                archives::damaged(tallies, Place { partition, position: first_position }, &object, damage);
+            }
+            for position in strays {
+                archives::stray(tallies, Place { partition, position }, &object);
+            }
         }
     }
 

@@ -191,6 +191,11 @@ impl Tallies {
         self.0.get(&check).map_or(0, |tally| tally.checked + tally.trusted)
     }
 
+    /// Whether a check looked at nothing, has nothing that is trusted, and found nothing.
+    pub(super) fn is_untouched(&self, check: Check) -> bool {
+        self.0.get(&check).is_none_or(|tally| tally.checked + tally.trusted + tally.broken == 0)
+    }
+
     /// Whether something is broken.
     pub(super) fn is_broken(&self) -> bool {
         self.0.values().any(|tally| tally.broken > 0)
@@ -203,6 +208,14 @@ impl Tallies {
         tally.broken_at(Place { partition: finding.partition, position: finding.position });
         if tally.findings.len() < MAX_FINDINGS {
             tally.findings.push(finding);
+        }
+    }
+
+    /// Something is broken, and perhaps reported already.
+    pub(super) fn find_once(&mut self, check: Check, finding: Finding) {
+        let findings = self.0.get(&check).map_or(&[][..], |tally| &tally.findings);
+        if !findings.iter().any(|known| known.text == finding.text) {
+            self.find(check, finding);
         }
     }
 
