@@ -7,6 +7,7 @@ use std::time::Duration;
 use farthing_tests::books::decimal;
 use farthing_tests::client::Connection;
 use farthing_tests::instance::{Instance, kill, program};
+use farthing_tests::made_log::{MadeLog, golden};
 use farthing_tests::managed::Managed;
 use farthing_tests::merchant::{Merchant, forward};
 use farthing_tests::provider::{Gate, Step, json as answer_json, json_text};
@@ -20,15 +21,22 @@ const CHARGES: &str =
 
 /// Runs `farthing audit reconcile`.
 async fn reconcile(instance: &Instance, arguments: &[&str]) -> Output {
+    reconcile_on(&instance.ready().database_url, arguments).await
+}
+
+async fn reconcile_on(database_url: &str, arguments: &[&str]) -> Output {
     let mut command = tokio::process::Command::new(program());
-    command.args(["audit", "reconcile"]).args(arguments);
-    command.args(["--database-url", &instance.ready().database_url]);
+    command.args(["audit", "reconcile"]).args(arguments).args(["--database-url", database_url]);
     command.stdin(Stdio::null()).output().await.unwrap()
 }
 
 /// The JSON that it prints, with its exit code.
 async fn result(instance: &Instance, arguments: &[&str]) -> (Value, Option<i32>) {
-    let output = reconcile(instance, &[arguments, &["--json"]].concat()).await;
+    result_on(&instance.ready().database_url, arguments).await
+}
+
+async fn result_on(database_url: &str, arguments: &[&str]) -> (Value, Option<i32>) {
+    let output = reconcile_on(database_url, &[arguments, &["--json"]].concat()).await;
     let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     let result = serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout} {stderr}"));
     (result, output.status.code())
@@ -216,6 +224,25 @@ fn payments_are_matched_with_the_processors_own_list() {
         assert_eq!(whole["total"]["recorded_amount"], "35.5000000000");
         assert_eq!(whole["total"]["listed_amount"], "35.5000000000");
 
+        // The processor lists two failed tries of a payment that succeeded: they are no difference, and take no money.
+        let paid = charges.iter().find(|row| row.get::<_, Option<String>>(3).is_none()).unwrap();
+        let tries = [1, 2].map(|number| {
+            format!("ch_try_{number},{},{},usd,failed", paid.get::<_, &str>(0), paid.get::<_, &str>(2))
+        });
+        let path = file(instance, "tries.csv", &list(&[&tries[..1], &rows, &tries[1..]].concat()));
+        let (tried, code) = result(instance, &["--payments", &path]).await;
+        assert_eq!((code, &tried["classes"]["matched"]["listed"]), (Some(0), &json!(3)), "{tried}");
+        let failed = json!({"recorded": 0, "listed": 2, "recorded_amount": "0.0000000000",
+            "listed_amount": "0.0000000000"});
+        assert_eq!(
+            (&tried["classes"]["failed_try"], &tried["total"]["listed"]),
+            (&failed, &json!(5)),
+            "{tried}"
+        );
+        assert_eq!(tried["total"]["listed_amount"], "35.5000000000");
+        let shown = String::from_utf8(reconcile(instance, &["--payments", &path]).await.stdout).unwrap();
+        assert!(shown.contains("failed_try") && !shown.contains("missing"), "{shown}");
+
         // Another amount, a payment that is not in the list, and one that is not in the log.
         let mut other = rows.clone();
         let of_25 = other.iter().position(|row| row.contains("25.5")).unwrap();
@@ -299,6 +326,26 @@ fn payments_are_matched_with_the_processors_own_list() {
         let bad = file(instance, "bad.json", r#"{"idd": "x"}"#);
         refused(instance, &["--payments", &path, "--mapping", &bad], "unknown field `idd`").await;
         refused(instance, &["--payments", &path, "--usage", &path], "cannot be used with").await;
+    });
+}
+
+#[test]
+fn a_refunded_payment_is_matched_by_the_processors_id_of_the_refund() {
+    run(async {
+        let instance = Instance::shared().await;
+        let made = MadeLog::new(instance, "refunds").await;
+        made.append(vec![golden("payment.requested.v1", &[("amount", json!("25.5"))])]).await;
+        made.append(vec![golden("payment.voided.v1", &[])]).await;
+        let list =
+            |name: &str, id: &str| file(instance, name, &format!("id,amount,status\n{id},25.50,refunded\n"));
+        let (found, code) = result_on(&made.database_url, &["--payments", &list("re.csv", "re_1")]).await;
+        assert_eq!((code, &found["classes"]["matched"]["listed"]), (Some(0), &json!(1)), "{found}");
+        assert_eq!(found["matches"][0]["recorded"]["reference"], "re_1", "{found}");
+        let (other, code) = result_on(&made.database_url, &["--payments", &list("re2.csv", "re_2")]).await;
+        let count = |class: &str| (&other["classes"][class]["recorded"], &other["classes"][class]["listed"]);
+        assert_eq!(code, Some(1), "{other}");
+        assert_eq!(count("missing_in_list"), (&json!(1), &json!(0)), "{other}");
+        assert_eq!(count("missing_in_log"), (&json!(0), &json!(1)), "{other}");
     });
 }
 
