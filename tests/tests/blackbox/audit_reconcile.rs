@@ -4,6 +4,7 @@
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
+use chrono::{Days, Utc};
 use farthing_tests::books::decimal;
 use farthing_tests::client::Connection;
 use farthing_tests::instance::{Instance, kill, program};
@@ -350,6 +351,82 @@ fn a_refunded_payment_is_matched_by_the_processors_id_of_the_refund() {
 }
 
 #[test]
+fn ends_without_an_opening_and_holds_that_do_not_add_up_are_findings() {
+    run(async {
+        let instance = Instance::shared().await;
+        let made = MadeLog::new(instance, "damaged_calls").await;
+        let request = |last: char| json!(format!("req_01M3250V0628T5CY4TQKFF049{last}"));
+        let too_much = json!({"wallet": "900000000000", "merchant": "900000000000.5"});
+        let events = vec![
+            // Opened and metered as it should be, by another provider than the export's.
+            golden("request.opened.v1", &[("request_id", request('A')), ("provider", json!("other"))]),
+            golden("request.metered.v1", &[("request_id", request('A'))]),
+            // The openings of these are not in the log.
+            golden("request.metered.v1", &[("request_id", request('B'))]),
+            golden("request.failed.v1", &[("request_id", request('C'))]),
+            // Its hold is beyond any amount; and so is that of a call that stays open.
+            golden("request.opened.v1", &[("request_id", request('D'))]),
+            golden("request.failed.v1", &[("request_id", request('D')), ("hold", too_much.clone())]),
+            golden("request.opened.v1", &[("request_id", request('E')), ("hold", too_much)]),
+        ];
+        let first = made.append(events).await;
+        let at = |offset: i64| format!("partition {}, position {}: ", made.partition, first + offset);
+        let findings = |result: &Value| -> Vec<String> {
+            assert_eq!(result["findings_count"], json!(result["findings"].as_array().unwrap().len()));
+            let texts = result["findings"].as_array().unwrap().iter();
+            texts.map(|finding| finding.as_str().unwrap().to_owned()).collect()
+        };
+
+        let (calls, code) = result_on(&made.database_url, &[]).await;
+        let found = findings(&calls);
+        assert_eq!((code, &calls["ok"], found.len()), (Some(1), &json!(false), 4), "{calls}");
+        for (finding, (offset, request, rest)) in found.iter().zip([
+            (2, request('B'), "ends, and is not open"),
+            (3, request('C'), "ends, and is not open"),
+            (
+                5,
+                request('D'),
+                "900000000000.0000000000 on the customer's wallet and 900000000000.5000000000 on",
+            ),
+            (
+                6,
+                request('E'),
+                "900000000000.0000000000 on the customer's wallet and 900000000000.5000000000 on",
+            ),
+        ]) {
+            assert!(finding.starts_with(&at(offset)), "{finding}");
+            assert!(finding.contains(request.as_str().unwrap()) && finding.contains(rest), "{finding}");
+        }
+        // All calls are listed and counted, those with findings too.
+        adds_up(&calls, 5);
+        let listed: Vec<_> =
+            calls["calls"].as_array().unwrap().iter().map(|call| &call["request_id"]).collect();
+        assert_eq!(listed, ['A', 'B', 'C', 'D', 'E'].map(request).iter().collect::<Vec<_>>(), "{calls}");
+        assert_eq!(calls["calls"][3]["hold"], "0.0000000000", "{calls}");
+        let output = reconcile_on(&made.database_url, &[]).await;
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(stderr.contains(&found[0]) && stderr.contains("4 findings"), "{stderr}");
+
+        let today = Utc::now().date_naive();
+        let mapping = json!({"day": "day", "model": "model", "input_tokens": ["in"]});
+        let mapping = file(instance, "damaged-mapping.json", &mapping.to_string());
+        let path = file(instance, "damaged.csv", "day,model,in\n");
+        let (from, to) = ((today - Days::new(1)).to_string(), (today + Days::new(2)).to_string());
+        let arguments =
+            ["--usage", &path, "--mapping", &mapping, "--keys", "all", "--from", &from, "--to", &to];
+        let (usage, code) =
+            result_on(&made.database_url, &[&arguments[..], &["--provider", "openai"]].concat()).await;
+        let found = findings(&usage);
+        assert_eq!((code, &usage["ok"], found.len()), (Some(1), &json!(false), 2), "{usage}");
+        assert!(found[0].starts_with(&at(2)) && found[0].contains(request('B').as_str().unwrap()), "{usage}");
+        let figures = "model \"gpt-4o-2024-08-06\", 1200 input tokens, 200000 output tokens, provider's cost 2.0030000000";
+        assert!(found[0].ends_with(figures), "{usage}");
+        assert!(found[1].starts_with(&at(3)), "{usage}");
+        assert_eq!(usage["matches"], json!([]), "{usage}");
+    });
+}
+
+#[test]
 fn usage_is_compared_by_day_and_model() {
     run(async {
         let instance = own_instance(Instance::start(1).await);
@@ -403,7 +480,7 @@ fn usage_is_compared_by_day_and_model() {
         assert_eq!(differs["matches"][0]["difference"]["input_tokens"], "1", "{differs}");
 
         // Rows outside of the period are left out, and counted.
-        let next = opened[2].occurred_at.date_naive() + chrono::Days::new(1);
+        let next = opened[2].occurred_at.date_naive() + Days::new(1);
         let (none, code) =
             usage("later.csv", &rows, &["--from", &next.to_string(), "--to", "2100-01-01"]).await;
         assert_eq!((code, &none["rows_outside_period"]), (Some(0), &json!(3)), "{none}");
