@@ -8,7 +8,7 @@ use farthing_core::ids::{CustomerId, MerchantId, RequestId};
 use tokio_postgres::types::Type;
 
 use super::kinds::Kinds;
-use super::lines::{Line, lines};
+use super::lines::{Line, Readable, readable_lines};
 use super::{block_of, first_of};
 use crate::query::{self, Error, Listed, Page, Parameter, PartitionClient, text};
 use crate::row::row;
@@ -117,7 +117,8 @@ impl EventFilter {
     }
 }
 
-/// The merchant's events that pass `filter`, newest first. The cursor is a position.
+/// The merchant's events that pass `filter`, newest first. The cursor is a position. A page ends before an event that is
+/// archived or cannot be read, and has more; one that would begin with it is an error.
 pub async fn list(
     db: PartitionClient<'_>,
     merchant_id: MerchantId,
@@ -126,38 +127,75 @@ pub async fn list(
 ) -> Result<Listed<EventRow>, Error> {
     let merchant = merchant_id.to_string();
     let below = cursor(db, &merchant, page).await?;
-    let wanted = usize::from(page.limit) + 1;
-    let (from, to) = filter.times();
+    let Readable { lines, stopped } = match filter.call {
+        None => page_lines(db, &merchant, filter, below, usize::from(page.limit) + 1).await?,
+        Some(call) => call_lines(db, &merchant, filter, call, below).await?,
+    };
+    match stopped {
+        Some(why) if lines.is_empty() => return Err(why),
+        Some(_) | None => {}
+    }
+    let mut listed = Listed::cut(lines.into_iter().map(EventRow::from).collect(), page);
+    listed.has_more |= stopped.is_some();
+    Ok(listed)
+}
+
+/// At most `wanted` events.
+async fn page_lines(
+    db: PartitionClient<'_>,
+    merchant: &String,
+    filter: EventFilter,
+    below: i64,
+    wanted: usize,
+) -> Result<Readable, Error> {
     let mut found = Vec::new();
-    match filter.call {
-        None => {
-            let mut places = Places::new(db, &merchant, filter, (from, to), below, wanted).await?;
-            while found.len() < wanted {
-                let next = places.next(wanted - found.len()).await?;
-                if next.is_empty() {
-                    break;
-                }
-                found.extend(lines(db, &next).await?.into_iter().filter(|line| filter.passes(line)));
+    let mut places = Places::new(db, merchant, filter, filter.times(), below, wanted).await?;
+    let stopped = loop {
+        let next = places.next(wanted - found.len()).await?;
+        if next.is_empty() {
+            break None;
+        }
+        let Readable { lines, stopped } = readable_lines(db, &next).await?;
+        found.extend(lines.into_iter().filter(|line| filter.passes(line)));
+        if stopped.is_some() || found.len() >= wanted {
+            break stopped;
+        }
+    };
+    Ok(Readable { lines: found, stopped })
+}
+
+/// The events of a call, which are in few blocks: those of its end, and before them those of its opening.
+async fn call_lines(
+    db: PartitionClient<'_>,
+    merchant: &String,
+    filter: EventFilter,
+    call: Call,
+    below: i64,
+) -> Result<Readable, Error> {
+    let of_calls = Kinds::named(Call::KINDS).unwrap_or_default();
+    let filter = EventFilter { kinds: filter.kinds.among(of_calls), ..filter };
+    let (mut found, mut stopped) = (Vec::new(), None);
+    for time in call.times() {
+        let mut places = Places::new(db, merchant, filter, time, below, LINES_AT_ONCE).await?;
+        loop {
+            let next = places.next(LINES_AT_ONCE).await?;
+            if next.is_empty() {
+                break;
+            }
+            let read = readable_lines(db, &next).await?;
+            let passes = |line: &Line| filter.passes(line) && line.at_us() == time.0;
+            found.extend(read.lines.into_iter().filter(passes));
+            if read.stopped.is_some() {
+                stopped = read.stopped;
+                break;
             }
         }
-        Some(call) => {
-            let of_calls = Kinds::named(Call::KINDS).unwrap_or_default();
-            let filter = EventFilter { kinds: filter.kinds.among(of_calls), ..filter };
-            for time in call.times() {
-                let mut places = Places::new(db, &merchant, filter, time, below, LINES_AT_ONCE).await?;
-                loop {
-                    let next = places.next(LINES_AT_ONCE).await?;
-                    if next.is_empty() {
-                        break;
-                    }
-                    let read = lines(db, &next).await?.into_iter();
-                    found.extend(read.filter(|line| filter.passes(line) && line.at_us() == time.0));
-                }
-            }
-            found.sort_unstable_by_key(|line| std::cmp::Reverse(line.recorded.position));
+        if stopped.is_some() {
+            break;
         }
     }
-    Ok(Listed::cut(found.into_iter().map(EventRow::from).collect(), page))
+    found.sort_unstable_by_key(|line: &Line| std::cmp::Reverse(line.recorded.position));
+    Ok(Readable { lines: found, stopped })
 }
 
 /// The position below which the page begins: that of one of the merchant's events.
