@@ -53,10 +53,24 @@ SELECT block, events FROM {journal}.customer_blocks
 WHERE partition = $1 AND merchant_id = $2 AND block BETWEEN $3 AND $4 AND kinds & $5 <> 0 AND customer_id = $6
 ORDER BY block DESC LIMIT $7";
 
-/// The first block until whose end an event of the merchant occurred at $3 or later.
+/// The first block until whose end an event of the merchant occurred at $3 or later. `latest_us` never decreases from one
+/// block of a merchant to the next, so this is a binary search by block. An index of `latest_us` would be searched in one
+/// step, but no update of a block would be in place.
 pub const FIRST_BLOCK: &str = "\
-SELECT block FROM {journal}.blocks WHERE partition = $1 AND merchant_id = $2 AND latest_us >= $3
-ORDER BY latest_us, block LIMIT 1";
+WITH RECURSIVE search (low, high) AS (
+    SELECT 0::bigint, last.block FROM (
+        SELECT block, latest_us FROM {journal}.blocks
+        WHERE partition = $1 AND merchant_id = $2 ORDER BY block DESC LIMIT 1) AS last
+    WHERE last.latest_us >= $3
+    UNION ALL
+    SELECT CASE WHEN middle.latest_us >= $3 THEN s.low ELSE (s.low + s.high) / 2 + 1 END,
+        CASE WHEN middle.latest_us >= $3 THEN middle.block ELSE s.high END
+    FROM search AS s LEFT JOIN LATERAL (
+        SELECT b.block, b.latest_us FROM {journal}.blocks AS b
+        WHERE b.partition = $1 AND b.merchant_id = $2 AND b.block <= (s.low + s.high) / 2
+        ORDER BY b.block DESC LIMIT 1) AS middle ON true
+    WHERE s.low < s.high)
+SELECT high AS block FROM search WHERE low = high";
 
 /// By how much any event of the merchant occurred before one that precedes it.
 pub const LATENESS: &str = "SELECT late_us FROM {journal}.books WHERE partition = $1 AND merchant_id = $2";
