@@ -6,6 +6,9 @@
 -- `kinds` is set for each kind. Times are microseconds of Unix time. `latest_us` is the time of the latest event until the
 -- end of the block, and `late_us` says by how much any event until there occurred before one that precedes it: decisions of
 -- several gateways are appended nearly in the order of their time. The accounts are as of the last event of the block.
+--
+-- The row of a block is updated with each append of its merchant until the block is full. Only the primary keys are indexed,
+-- and pages leave room, so that these are HOT updates.
 
 CREATE TABLE {schema}.blocks (
     partition          smallint NOT NULL,
@@ -36,7 +39,6 @@ CREATE TABLE {schema}.blocks (
         manual_credits + plan_revenue + expired_credit + provider_cost + fee_revenue + service_charge +
         payments_clearing + calls_clearing = 0)
 ) WITH (fillfactor = 70);
-CREATE INDEX blocks_by_time ON {schema}.blocks (partition, merchant_id, latest_us, block);
 
 -- The same for the events about each customer.
 CREATE TABLE {schema}.customer_blocks (

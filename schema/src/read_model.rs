@@ -228,6 +228,12 @@ mod tests {
         assert_eq!(ReadModel::Usage.version(), ReadModel::Usage.version());
     }
 
+    /// An update that changes an indexed column writes a new entry in every index of the table.
+    #[test]
+    fn the_journal_indexes_nothing_but_its_primary_keys() {
+        assert!(!ReadModel::Journal.ddl("somewhere", 7).contains(" INDEX "));
+    }
+
     #[test]
     fn comments_and_white_space_do_not_change_a_version() {
         let version = version_of("CREATE TABLE s.a (b text);");

@@ -20,6 +20,7 @@ pub mod instance;
 pub mod leader;
 pub mod link;
 pub mod log;
+pub mod made_log;
 pub mod managed;
 pub mod merchant;
 pub mod nats_server;

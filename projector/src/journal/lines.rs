@@ -4,6 +4,7 @@ use chrono::{DateTime, Utc};
 use farthing_core::event::Recorded;
 use farthing_core::partition::Partition;
 use farthing_log::record::Record;
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::query::{Error, PartitionClient};
@@ -76,29 +77,50 @@ impl From<Line> for EventRow {
     }
 }
 
-/// The events at `positions`, newest first; an error if one of them is archived.
+/// Events that were read, newest first, and why the one after them cannot be read.
+pub(super) struct Readable {
+    pub(super) lines: Vec<Line>,
+    pub(super) stopped: Option<Error>,
+}
+
+/// The events at `positions`, newest first; an error if one of them is archived or cannot be read.
 pub(super) async fn lines(db: PartitionClient<'_>, positions: &[i64]) -> Result<Vec<Line>, Error> {
+    let mut positions = positions.to_vec();
+    positions.sort_unstable_by(|one, other| other.cmp(one));
+    let Readable { lines, stopped } = readable_lines(db, &positions).await?;
+    stopped.map_or(Ok(lines), Err)
+}
+
+/// The events at `positions`, which are newest first, up to one that is archived or cannot be read.
+pub(super) async fn readable_lines(db: PartitionClient<'_>, positions: &[i64]) -> Result<Readable, Error> {
     let rows = db.query(LINES, &[(&positions, Type::INT8_ARRAY)]).await?;
-    let read = |row: &tokio_postgres::Row| -> Result<Line, Unreadable> {
-        let text: &str = row.plain("line")?;
-        let unreadable = || Unreadable::Value { column: "line", text: text.to_owned() };
-        let record = Record::parse(text).map_err(|_| unreadable())?;
-        let fact = record.fact().map_err(|_| unreadable())?;
-        let (partition, position) = (Partition::new(row.plain("partition")?), row.plain("position")?);
-        Ok(Line {
-            recorded: Recorded { partition, position, fact },
-            recorded_at: row.plain("recorded_at")?,
-            hash: row.plain("hash")?,
-            version: record.version,
-            body: record.body().to_owned(),
-        })
-    };
-    let lines: Vec<Line> = rows.iter().map(read).collect::<Result<_, _>>()?;
-    // Blocks name events that are in the log, there or in its archive.
-    let missing =
-        positions.iter().find(|position| lines.iter().all(|line| line.recorded.position != **position));
-    match missing {
-        Some(position) => Err(Error::Archived(*position)),
-        None => Ok(lines),
+    let mut rows = rows.iter();
+    let mut lines = Vec::with_capacity(positions.len());
+    for position in positions {
+        let line = match rows.next() {
+            // Blocks name events that are in the log, there or in its archive.
+            Some(row) if row.plain::<i64>("position")? == *position => read(row),
+            Some(_) | None => Err(Error::Archived(*position)),
+        };
+        match line {
+            Ok(line) => lines.push(line),
+            Err(why) => return Ok(Readable { lines, stopped: Some(why) }),
+        }
     }
+    Ok(Readable { lines, stopped: None })
+}
+
+fn read(row: &Row) -> Result<Line, Error> {
+    let text: &str = row.plain("line")?;
+    let unreadable = || Unreadable::Value { column: "line", text: text.to_owned() };
+    let record = Record::parse(text).map_err(|_| unreadable())?;
+    let fact = record.fact().map_err(|_| unreadable())?;
+    let (partition, position) = (Partition::new(row.plain("partition")?), row.plain("position")?);
+    Ok(Line {
+        recorded: Recorded { partition, position, fact },
+        recorded_at: row.plain("recorded_at")?,
+        hash: row.plain("hash")?,
+        version: record.version,
+        body: record.body().to_owned(),
+    })
 }

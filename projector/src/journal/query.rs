@@ -8,7 +8,7 @@ use farthing_core::ids::{CustomerId, MerchantId, RequestId};
 use tokio_postgres::types::Type;
 
 use super::kinds::Kinds;
-use super::lines::{Line, lines};
+use super::lines::{Line, Readable, readable_lines};
 use super::{block_of, first_of};
 use crate::query::{self, Error, Listed, Page, Parameter, PartitionClient, text};
 use crate::row::row;
@@ -53,10 +53,24 @@ SELECT block, events FROM {journal}.customer_blocks
 WHERE partition = $1 AND merchant_id = $2 AND block BETWEEN $3 AND $4 AND kinds & $5 <> 0 AND customer_id = $6
 ORDER BY block DESC LIMIT $7";
 
-/// The first block until whose end an event of the merchant occurred at $3 or later.
+/// The first block until whose end an event of the merchant occurred at $3 or later. `latest_us` never decreases from one
+/// block of a merchant to the next, so this is a binary search by block. An index of `latest_us` would be searched in one
+/// step, but no update of a block would be in place.
 pub const FIRST_BLOCK: &str = "\
-SELECT block FROM {journal}.blocks WHERE partition = $1 AND merchant_id = $2 AND latest_us >= $3
-ORDER BY latest_us, block LIMIT 1";
+WITH RECURSIVE search (low, high) AS (
+    SELECT 0::bigint, last.block FROM (
+        SELECT block, latest_us FROM {journal}.blocks
+        WHERE partition = $1 AND merchant_id = $2 ORDER BY block DESC LIMIT 1) AS last
+    WHERE last.latest_us >= $3
+    UNION ALL
+    SELECT CASE WHEN middle.latest_us >= $3 THEN s.low ELSE (s.low + s.high) / 2 + 1 END,
+        CASE WHEN middle.latest_us >= $3 THEN middle.block ELSE s.high END
+    FROM search AS s LEFT JOIN LATERAL (
+        SELECT b.block, b.latest_us FROM {journal}.blocks AS b
+        WHERE b.partition = $1 AND b.merchant_id = $2 AND b.block <= (s.low + s.high) / 2
+        ORDER BY b.block DESC LIMIT 1) AS middle ON true
+    WHERE s.low < s.high)
+SELECT high AS block FROM search WHERE low = high";
 
 /// By how much any event of the merchant occurred before one that precedes it.
 pub const LATENESS: &str = "SELECT late_us FROM {journal}.books WHERE partition = $1 AND merchant_id = $2";
@@ -117,7 +131,8 @@ impl EventFilter {
     }
 }
 
-/// The merchant's events that pass `filter`, newest first. The cursor is a position.
+/// The merchant's events that pass `filter`, newest first. The cursor is a position. A page ends before an event that is
+/// archived or cannot be read, and has more; one that would begin with it is an error.
 pub async fn list(
     db: PartitionClient<'_>,
     merchant_id: MerchantId,
@@ -126,38 +141,75 @@ pub async fn list(
 ) -> Result<Listed<EventRow>, Error> {
     let merchant = merchant_id.to_string();
     let below = cursor(db, &merchant, page).await?;
-    let wanted = usize::from(page.limit) + 1;
-    let (from, to) = filter.times();
+    let Readable { lines, stopped } = match filter.call {
+        None => page_lines(db, &merchant, filter, below, usize::from(page.limit) + 1).await?,
+        Some(call) => call_lines(db, &merchant, filter, call, below).await?,
+    };
+    match stopped {
+        Some(why) if lines.is_empty() => return Err(why),
+        Some(_) | None => {}
+    }
+    let mut listed = Listed::cut(lines.into_iter().map(EventRow::from).collect(), page);
+    listed.has_more |= stopped.is_some();
+    Ok(listed)
+}
+
+/// At most `wanted` events.
+async fn page_lines(
+    db: PartitionClient<'_>,
+    merchant: &String,
+    filter: EventFilter,
+    below: i64,
+    wanted: usize,
+) -> Result<Readable, Error> {
     let mut found = Vec::new();
-    match filter.call {
-        None => {
-            let mut places = Places::new(db, &merchant, filter, (from, to), below, wanted).await?;
-            while found.len() < wanted {
-                let next = places.next(wanted - found.len()).await?;
-                if next.is_empty() {
-                    break;
-                }
-                found.extend(lines(db, &next).await?.into_iter().filter(|line| filter.passes(line)));
+    let mut places = Places::new(db, merchant, filter, filter.times(), below, wanted).await?;
+    let stopped = loop {
+        let next = places.next(wanted - found.len()).await?;
+        if next.is_empty() {
+            break None;
+        }
+        let Readable { lines, stopped } = readable_lines(db, &next).await?;
+        found.extend(lines.into_iter().filter(|line| filter.passes(line)));
+        if stopped.is_some() || found.len() >= wanted {
+            break stopped;
+        }
+    };
+    Ok(Readable { lines: found, stopped })
+}
+
+/// The events of a call, which are in few blocks: those of its end, and before them those of its opening.
+async fn call_lines(
+    db: PartitionClient<'_>,
+    merchant: &String,
+    filter: EventFilter,
+    call: Call,
+    below: i64,
+) -> Result<Readable, Error> {
+    let of_calls = Kinds::named(Call::KINDS).unwrap_or_default();
+    let filter = EventFilter { kinds: filter.kinds.among(of_calls), ..filter };
+    let (mut found, mut stopped) = (Vec::new(), None);
+    for time in call.times() {
+        let mut places = Places::new(db, merchant, filter, time, below, LINES_AT_ONCE).await?;
+        loop {
+            let next = places.next(LINES_AT_ONCE).await?;
+            if next.is_empty() {
+                break;
+            }
+            let read = readable_lines(db, &next).await?;
+            let passes = |line: &Line| filter.passes(line) && line.at_us() == time.0;
+            found.extend(read.lines.into_iter().filter(passes));
+            if read.stopped.is_some() {
+                stopped = read.stopped;
+                break;
             }
         }
-        Some(call) => {
-            let of_calls = Kinds::named(Call::KINDS).unwrap_or_default();
-            let filter = EventFilter { kinds: filter.kinds.among(of_calls), ..filter };
-            for time in call.times() {
-                let mut places = Places::new(db, &merchant, filter, time, below, LINES_AT_ONCE).await?;
-                loop {
-                    let next = places.next(LINES_AT_ONCE).await?;
-                    if next.is_empty() {
-                        break;
-                    }
-                    let read = lines(db, &next).await?.into_iter();
-                    found.extend(read.filter(|line| filter.passes(line) && line.at_us() == time.0));
-                }
-            }
-            found.sort_unstable_by_key(|line| std::cmp::Reverse(line.recorded.position));
+        if stopped.is_some() {
+            break;
         }
     }
-    Ok(Listed::cut(found.into_iter().map(EventRow::from).collect(), page))
+    found.sort_unstable_by_key(|line: &Line| std::cmp::Reverse(line.recorded.position));
+    Ok(Readable { lines: found, stopped })
 }
 
 /// The position below which the page begins: that of one of the merchant's events.

@@ -4,9 +4,11 @@
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
+use chrono::{Days, Utc};
 use farthing_tests::books::decimal;
 use farthing_tests::client::Connection;
 use farthing_tests::instance::{Instance, kill, program};
+use farthing_tests::made_log::{MadeLog, golden};
 use farthing_tests::managed::Managed;
 use farthing_tests::merchant::{Merchant, forward};
 use farthing_tests::provider::{Gate, Step, json as answer_json, json_text};
@@ -20,15 +22,22 @@ const CHARGES: &str =
 
 /// Runs `farthing audit reconcile`.
 async fn reconcile(instance: &Instance, arguments: &[&str]) -> Output {
+    reconcile_on(&instance.ready().database_url, arguments).await
+}
+
+async fn reconcile_on(database_url: &str, arguments: &[&str]) -> Output {
     let mut command = tokio::process::Command::new(program());
-    command.args(["audit", "reconcile"]).args(arguments);
-    command.args(["--database-url", &instance.ready().database_url]);
+    command.args(["audit", "reconcile"]).args(arguments).args(["--database-url", database_url]);
     command.stdin(Stdio::null()).output().await.unwrap()
 }
 
 /// The JSON that it prints, with its exit code.
 async fn result(instance: &Instance, arguments: &[&str]) -> (Value, Option<i32>) {
-    let output = reconcile(instance, &[arguments, &["--json"]].concat()).await;
+    result_on(&instance.ready().database_url, arguments).await
+}
+
+async fn result_on(database_url: &str, arguments: &[&str]) -> (Value, Option<i32>) {
+    let output = reconcile_on(database_url, &[arguments, &["--json"]].concat()).await;
     let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     let result = serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout} {stderr}"));
     (result, output.status.code())
@@ -216,6 +225,25 @@ fn payments_are_matched_with_the_processors_own_list() {
         assert_eq!(whole["total"]["recorded_amount"], "35.5000000000");
         assert_eq!(whole["total"]["listed_amount"], "35.5000000000");
 
+        // The processor lists two failed tries of a payment that succeeded: they are no difference, and take no money.
+        let paid = charges.iter().find(|row| row.get::<_, Option<String>>(3).is_none()).unwrap();
+        let tries = [1, 2].map(|number| {
+            format!("ch_try_{number},{},{},usd,failed", paid.get::<_, &str>(0), paid.get::<_, &str>(2))
+        });
+        let path = file(instance, "tries.csv", &list(&[&tries[..1], &rows, &tries[1..]].concat()));
+        let (tried, code) = result(instance, &["--payments", &path]).await;
+        assert_eq!((code, &tried["classes"]["matched"]["listed"]), (Some(0), &json!(3)), "{tried}");
+        let failed = json!({"recorded": 0, "listed": 2, "recorded_amount": "0.0000000000",
+            "listed_amount": "0.0000000000"});
+        assert_eq!(
+            (&tried["classes"]["failed_try"], &tried["total"]["listed"]),
+            (&failed, &json!(5)),
+            "{tried}"
+        );
+        assert_eq!(tried["total"]["listed_amount"], "35.5000000000");
+        let shown = String::from_utf8(reconcile(instance, &["--payments", &path]).await.stdout).unwrap();
+        assert!(shown.contains("failed_try") && !shown.contains("missing"), "{shown}");
+
         // Another amount, a payment that is not in the list, and one that is not in the log.
         let mut other = rows.clone();
         let of_25 = other.iter().position(|row| row.contains("25.5")).unwrap();
@@ -303,6 +331,102 @@ fn payments_are_matched_with_the_processors_own_list() {
 }
 
 #[test]
+fn a_refunded_payment_is_matched_by_the_processors_id_of_the_refund() {
+    run(async {
+        let instance = Instance::shared().await;
+        let made = MadeLog::new(instance, "refunds").await;
+        made.append(vec![golden("payment.requested.v1", &[("amount", json!("25.5"))])]).await;
+        made.append(vec![golden("payment.voided.v1", &[])]).await;
+        let list =
+            |name: &str, id: &str| file(instance, name, &format!("id,amount,status\n{id},25.50,refunded\n"));
+        let (found, code) = result_on(&made.database_url, &["--payments", &list("re.csv", "re_1")]).await;
+        assert_eq!((code, &found["classes"]["matched"]["listed"]), (Some(0), &json!(1)), "{found}");
+        assert_eq!(found["matches"][0]["recorded"]["reference"], "re_1", "{found}");
+        let (other, code) = result_on(&made.database_url, &["--payments", &list("re2.csv", "re_2")]).await;
+        let count = |class: &str| (&other["classes"][class]["recorded"], &other["classes"][class]["listed"]);
+        assert_eq!(code, Some(1), "{other}");
+        assert_eq!(count("missing_in_list"), (&json!(1), &json!(0)), "{other}");
+        assert_eq!(count("missing_in_log"), (&json!(0), &json!(1)), "{other}");
+    });
+}
+
+#[test]
+fn ends_without_an_opening_and_holds_that_do_not_add_up_are_findings() {
+    run(async {
+        let instance = Instance::shared().await;
+        let made = MadeLog::new(instance, "damaged_calls").await;
+        let request = |last: char| json!(format!("req_01M3250V0628T5CY4TQKFF049{last}"));
+        let too_much = json!({"wallet": "900000000000", "merchant": "900000000000.5"});
+        let events = vec![
+            // Opened and metered as it should be, by another provider than the export's.
+            golden("request.opened.v1", &[("request_id", request('A')), ("provider", json!("other"))]),
+            golden("request.metered.v1", &[("request_id", request('A'))]),
+            // The openings of these are not in the log.
+            golden("request.metered.v1", &[("request_id", request('B'))]),
+            golden("request.failed.v1", &[("request_id", request('C'))]),
+            // Its hold is beyond any amount; and so is that of a call that stays open.
+            golden("request.opened.v1", &[("request_id", request('D'))]),
+            golden("request.failed.v1", &[("request_id", request('D')), ("hold", too_much.clone())]),
+            golden("request.opened.v1", &[("request_id", request('E')), ("hold", too_much)]),
+        ];
+        let first = made.append(events).await;
+        let at = |offset: i64| format!("partition {}, position {}: ", made.partition, first + offset);
+        let findings = |result: &Value| -> Vec<String> {
+            assert_eq!(result["findings_count"], json!(result["findings"].as_array().unwrap().len()));
+            let texts = result["findings"].as_array().unwrap().iter();
+            texts.map(|finding| finding.as_str().unwrap().to_owned()).collect()
+        };
+
+        let (calls, code) = result_on(&made.database_url, &[]).await;
+        let found = findings(&calls);
+        assert_eq!((code, &calls["ok"], found.len()), (Some(1), &json!(false), 4), "{calls}");
+        for (finding, (offset, request, rest)) in found.iter().zip([
+            (2, request('B'), "ends, and is not open"),
+            (3, request('C'), "ends, and is not open"),
+            (
+                5,
+                request('D'),
+                "900000000000.0000000000 on the customer's wallet and 900000000000.5000000000 on",
+            ),
+            (
+                6,
+                request('E'),
+                "900000000000.0000000000 on the customer's wallet and 900000000000.5000000000 on",
+            ),
+        ]) {
+            assert!(finding.starts_with(&at(offset)), "{finding}");
+            assert!(finding.contains(request.as_str().unwrap()) && finding.contains(rest), "{finding}");
+        }
+        // All calls are listed and counted, those with findings too.
+        adds_up(&calls, 5);
+        let listed: Vec<_> =
+            calls["calls"].as_array().unwrap().iter().map(|call| &call["request_id"]).collect();
+        assert_eq!(listed, ['A', 'B', 'C', 'D', 'E'].map(request).iter().collect::<Vec<_>>(), "{calls}");
+        assert_eq!(calls["calls"][3]["hold"], "0.0000000000", "{calls}");
+        let output = reconcile_on(&made.database_url, &[]).await;
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(stderr.contains(&found[0]) && stderr.contains("4 findings"), "{stderr}");
+
+        let today = Utc::now().date_naive();
+        let mapping = json!({"day": "day", "model": "model", "input_tokens": ["in"]});
+        let mapping = file(instance, "damaged-mapping.json", &mapping.to_string());
+        let path = file(instance, "damaged.csv", "day,model,in\n");
+        let (from, to) = ((today - Days::new(1)).to_string(), (today + Days::new(2)).to_string());
+        let arguments =
+            ["--usage", &path, "--mapping", &mapping, "--keys", "all", "--from", &from, "--to", &to];
+        let (usage, code) =
+            result_on(&made.database_url, &[&arguments[..], &["--provider", "openai"]].concat()).await;
+        let found = findings(&usage);
+        assert_eq!((code, &usage["ok"], found.len()), (Some(1), &json!(false), 2), "{usage}");
+        assert!(found[0].starts_with(&at(2)) && found[0].contains(request('B').as_str().unwrap()), "{usage}");
+        let figures = "model \"gpt-4o-2024-08-06\", 1200 input tokens, 200000 output tokens, provider's cost 2.0030000000";
+        assert!(found[0].ends_with(figures), "{usage}");
+        assert!(found[1].starts_with(&at(3)), "{usage}");
+        assert_eq!(usage["matches"], json!([]), "{usage}");
+    });
+}
+
+#[test]
 fn usage_is_compared_by_day_and_model() {
     run(async {
         let instance = own_instance(Instance::start(1).await);
@@ -356,7 +480,7 @@ fn usage_is_compared_by_day_and_model() {
         assert_eq!(differs["matches"][0]["difference"]["input_tokens"], "1", "{differs}");
 
         // Rows outside of the period are left out, and counted.
-        let next = opened[2].occurred_at.date_naive() + chrono::Days::new(1);
+        let next = opened[2].occurred_at.date_naive() + Days::new(1);
         let (none, code) =
             usage("later.csv", &rows, &["--from", &next.to_string(), "--to", "2100-01-01"]).await;
         assert_eq!((code, &none["rows_outside_period"]), (Some(0), &json!(3)), "{none}");

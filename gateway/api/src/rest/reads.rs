@@ -1,7 +1,8 @@
 //! Reads of the endpoints from the read models. Without a turn or a free connection the call gets a 503 after a bounded
 //! wait.
 //! Invariant: a read model is read once it has reached the position of the merchant's partition at the call's arrival, so
-//! that callers see their own writes. If it lags for longer, the response is marked as stale (completion.md section 1).
+//! that callers see their own writes. If it lags for longer, the response is marked as stale (completion.md section 1); one
+//! whose figures are as of a given moment is refused.
 //! What shows the result of a write waits for no turn: the write is durable, and a 503 would say that it is not.
 
 use std::convert::Infallible;
@@ -50,6 +51,15 @@ impl Projection {
     }
 }
 
+/// What happens if a projection still lags after [`CATCH_UP_TIMEOUT`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum IfBehind {
+    /// The response is marked as stale.
+    MarkStale,
+    /// The call is refused.
+    Refuse,
+}
+
 /// What a merchant's rows are read for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Purpose {
@@ -57,6 +67,13 @@ enum Purpose {
     Read,
     /// Shows the one row that a write has just changed. Takes no turn.
     ShowWrite,
+}
+
+/// Up to which position of the log a projection must be.
+struct Wait {
+    target: i64,
+    if_behind: IfBehind,
+    started: Instant,
 }
 
 /// A connection for reading a merchant's rows. It and the merchant's turn are held until Postgres has answered all
@@ -136,6 +153,22 @@ impl Reads {
         self.reached(Projection::ReadModel(model), merchant_id, Purpose::Read).await
     }
 
+    /// A connection for reading what `model` shows as of a moment, which is final: the events until then do not change.
+    /// `target` is given the present head of the merchant's partition, and says up to which position the model must show
+    /// the log. Refuses the call if it does not after [`CATCH_UP_TIMEOUT`]: the caller may keep the figures, and a header
+    /// that marks them as incomplete would be lost.
+    pub(super) async fn complete(
+        &self,
+        model: ReadModel,
+        merchant_id: MerchantId,
+        target: impl FnOnce(i64) -> Result<i64, ApiError>,
+    ) -> Result<MerchantConnection, ApiError> {
+        let connection = MerchantConnection::open(&self.app, merchant_id, Purpose::Read).await?;
+        let target = target(within(reader::head(&connection, connection.partition)).await?)?;
+        let wait = Wait { target, if_behind: IfBehind::Refuse, started: Instant::now() };
+        self.wait(connection, Projection::ReadModel(model), merchant_id, Purpose::Read, wait).await
+    }
+
     /// The same for showing the row that this call has durably changed, without a turn of the merchant. Not for what
     /// may take long.
     pub(super) async fn caught_up_after_write(
@@ -166,19 +199,42 @@ impl Reads {
         purpose: Purpose,
     ) -> Result<MerchantConnection, ApiError> {
         let started = Instant::now();
-        let mut connection = MerchantConnection::open(&self.app, merchant_id, purpose).await?;
+        let connection = MerchantConnection::open(&self.app, merchant_id, purpose).await?;
         let target = within(reader::head(&connection, connection.partition)).await?;
+        let wait = Wait { target, if_behind: IfBehind::MarkStale, started };
+        self.wait(connection, projection, merchant_id, purpose, wait).await
+    }
+
+    /// Waits until `projection` shows the log up to the target.
+    async fn wait(
+        &self,
+        mut connection: MerchantConnection,
+        projection: Projection,
+        merchant_id: MerchantId,
+        purpose: Purpose,
+        Wait { target, if_behind, started }: Wait,
+    ) -> Result<MerchantConnection, ApiError> {
         let mut backoff = Backoff::new(PAUSES.0, PAUSES.1);
-        while within(projection.position(connection.partition())).await? < target {
+        loop {
+            let shown = within(projection.position(connection.partition())).await?;
+            if shown >= target {
+                return Ok(connection);
+            }
             if started.elapsed() >= CATCH_UP_TIMEOUT {
-                self.notes.stale();
-                break;
+                return match if_behind {
+                    IfBehind::MarkStale => {
+                        self.notes.stale();
+                        Ok(connection)
+                    }
+                    IfBehind::Refuse => Err(ApiError::ledger_unavailable(format!(
+                        "a read model shows the log up to position {shown}, and {target} is needed"
+                    ))),
+                };
             }
             // Other calls may use the connection in the meantime.
             drop(connection);
             tokio::time::sleep(backoff.next_delay()).await;
             connection = MerchantConnection::open(&self.app, merchant_id, purpose).await?;
         }
-        Ok(connection)
     }
 }

@@ -26,12 +26,20 @@ pub enum Class {
     MissingInList,
     /// The log has it, and the list need not: no money moved.
     NothingMoved,
+    /// A failed try of a payment that the log has, beside its end. The log records the end alone.
+    FailedTry,
 }
 
 impl Class {
     /// All classes.
-    pub const ALL: [Self; 5] =
-        [Self::Matched, Self::Different, Self::MissingInLog, Self::MissingInList, Self::NothingMoved];
+    pub const ALL: [Self; 6] = [
+        Self::Matched,
+        Self::Different,
+        Self::MissingInLog,
+        Self::MissingInList,
+        Self::NothingMoved,
+        Self::FailedTry,
+    ];
 
     /// Its name.
     pub const fn name(self) -> &'static str {
@@ -41,13 +49,14 @@ impl Class {
             Self::MissingInLog => "missing_in_log",
             Self::MissingInList => "missing_in_list",
             Self::NothingMoved => "nothing_moved",
+            Self::FailedTry => "failed_try",
         }
     }
 
     /// Whether somebody must explain it.
     pub const fn is_a_difference(self) -> bool {
         match self {
-            Self::Matched | Self::NothingMoved => false,
+            Self::Matched | Self::NothingMoved | Self::FailedTry => false,
             Self::Different | Self::MissingInLog | Self::MissingInList => true,
         }
     }

@@ -1,6 +1,6 @@
 //! The payments of the log against the payment processor's list.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
@@ -72,6 +72,14 @@ impl RecordedStatus {
             Self::Refunded => matches!(listed, ListedStatus::Refunded),
         }
     }
+
+    /// Whether the processor took the money, so that a try that failed is not the one that ended the payment.
+    const fn was_charged(self) -> bool {
+        match self {
+            Self::Succeeded | Self::Refunded => true,
+            Self::Open | Self::Declined | Self::NotCharged => false,
+        }
+    }
 }
 
 /// Whether the processor's list has payments that failed.
@@ -119,7 +127,7 @@ pub struct RecordedPayment {
     pub merchant_id: MerchantId,
     /// The customer whose wallet it is for.
     pub customer_id: Option<CustomerId>,
-    /// The processor's id of it.
+    /// The processor's id: of the payment, or of its refund. The log has none of a payment that was declined.
     pub reference: Option<String>,
     /// The amount that was requested.
     pub amount: Amount,
@@ -203,6 +211,8 @@ pub struct PaymentMatching {
     rows: Vec<Option<ListedPayment>>,
     by_id: HashMap<String, usize>,
     by_payment_id: HashMap<String, usize>,
+    /// Our ids of payments of the log that the list names.
+    known: HashSet<String>,
     matches: Vec<PaymentMatch>,
     total: PaymentTotals,
 }
@@ -227,7 +237,8 @@ impl PaymentMatching {
         }
         let rows = rows.into_iter().map(Some).collect();
         let total = PaymentTotals::default();
-        Ok(Self { failures, rows, by_id, by_payment_id, matches: Vec::new(), total })
+        let known = HashSet::new();
+        Ok(Self { failures, rows, by_id, by_payment_id, known, matches: Vec::new(), total })
     }
 
     /// Adds a payment of the log. One outside of the period counts only if the list has it.
@@ -257,20 +268,48 @@ impl PaymentMatching {
         }
     }
 
-    /// The row of a payment that no other payment has: by the processor's id, else by ours.
+    /// The row of a payment that no other payment has: by our id if it was refunded, else by the processor's first. The
+    /// id of a refund may be that of a row beside the payment's own.
     fn take(&mut self, recorded: &RecordedPayment) -> Option<ListedPayment> {
         let ours = recorded.payment_id.to_string();
-        let by_reference = recorded.reference.as_ref().and_then(|reference| self.by_id.get(reference));
-        let index =
-            by_reference.or_else(|| self.by_id.get(&ours)).or_else(|| self.by_payment_id.get(&ours))?;
-        self.rows[*index].take()
+        let by_reference =
+            recorded.reference.as_ref().and_then(|reference| self.by_id.get(reference)).copied();
+        let by_ours = self.by_id.get(&ours).copied();
+        let by_payment_id = self.by_payment_id.get(&ours).copied();
+        if by_ours.is_some() || by_payment_id.is_some() {
+            self.known.insert(ours);
+        }
+        // The list has failed tries alone.
+        let by_payment_id = by_payment_id.filter(|index| {
+            let is_failed = |row: &ListedPayment| row.status == ListedStatus::Failed;
+            !(recorded.status.was_charged() && self.rows[*index].as_ref().is_some_and(is_failed))
+        });
+        let by_our_ids = by_ours.or(by_payment_id);
+        let index = match recorded.status {
+            RecordedStatus::Refunded => by_our_ids.or(by_reference),
+            RecordedStatus::Open
+            | RecordedStatus::Succeeded
+            | RecordedStatus::Declined
+            | RecordedStatus::NotCharged => by_reference.or(by_our_ids),
+        };
+        self.rows[index?].take()
+    }
+
+    /// The class of a row that no payment of the log has.
+    fn class_of_unrecorded(&self, listed: &ListedPayment) -> Class {
+        let is_known = |id: &String| self.known.contains(id);
+        if listed.status == ListedStatus::Failed && listed.payment_id.as_ref().is_some_and(is_known) {
+            Class::FailedTry
+        } else {
+            Class::MissingInLog
+        }
     }
 
     /// The matches, differences first; and the totals of each class.
     pub fn conclude(mut self) -> Result<PaymentReport, Error> {
-        for listed in self.rows.into_iter().flatten() {
+        for listed in std::mem::take(&mut self.rows).into_iter().flatten() {
             self.total.add(None, Some(&listed))?;
-            let class = Class::MissingInLog;
+            let class = self.class_of_unrecorded(&listed);
             self.matches.push(PaymentMatch { class, recorded: None, listed: Some(listed) });
         }
         let (mut matches, total) = (self.matches, self.total);
@@ -407,8 +446,47 @@ mod tests {
             tried(4, "c", ListedStatus::Failed),
         ];
         let payments = vec![recorded(1, None, 5, RecordedStatus::Succeeded)];
-        let expected = [Class::MissingInLog, Class::MissingInLog, Class::Matched];
-        assert_eq!(classes(rows, payments, Failures::Listed), expected);
+        let expected = [Class::Matched, Class::FailedTry, Class::FailedTry];
+        assert_eq!(classes(rows.clone(), payments, Failures::Listed), expected);
+
+        // Matched by the processor's id, or failed in the end.
+        let payments = vec![recorded(1, Some("b"), 5, RecordedStatus::Succeeded)];
+        assert_eq!(classes(rows.clone(), payments, Failures::Listed), expected);
+        let failed = vec![rows[0].clone(), rows[2].clone()];
+        let payments = vec![recorded(1, None, 5, RecordedStatus::Declined)];
+        assert_eq!(classes(failed.clone(), payments, Failures::Listed), expected[..2]);
+
+        // The success itself is not in the list, and in its period or not.
+        let succeeded = recorded(1, Some("b"), 5, RecordedStatus::Succeeded);
+        let expected = [Class::MissingInList, Class::FailedTry, Class::FailedTry];
+        assert_eq!(classes(failed.clone(), vec![succeeded.clone()], Failures::Listed), expected);
+        let mut matching = PaymentMatching::new(failed.clone(), Failures::Listed).unwrap();
+        matching.add(succeeded, false).unwrap();
+        let report = matching.conclude().unwrap();
+        assert_eq!(report.classes[&Class::FailedTry].listed, 2);
+        assert!(!report.has_differences() && report.total.listed_amount == Total::default());
+
+        // A failed row whose payment the log does not have, and a second one that took money.
+        assert_eq!(classes(failed, vec![], Failures::Listed), [Class::MissingInLog; 2]);
+        let twice = vec![rows[1].clone(), tried(5, "d", ListedStatus::Succeeded)];
+        let payments = vec![recorded(1, Some("b"), 5, RecordedStatus::Succeeded)];
+        assert_eq!(classes(twice, payments, Failures::Listed), [Class::MissingInLog, Class::Matched]);
+    }
+
+    #[test]
+    fn a_refunded_payment_is_matched_by_our_id_or_by_the_processors_id_of_the_refund() {
+        let refunded = || vec![recorded(1, Some("re_1"), 5, RecordedStatus::Refunded)];
+        let of_refund = listed(2, "re_1", 5, ListedStatus::Refunded);
+        assert_eq!(classes(vec![of_refund.clone()], refunded(), Failures::Listed), [Class::Matched]);
+        let of_charge = ListedPayment {
+            payment_id: Some(id(1).to_string()),
+            ..listed(3, "ch_1", 5, ListedStatus::Refunded)
+        };
+        let mut matching = PaymentMatching::new(vec![of_refund, of_charge], Failures::Listed).unwrap();
+        matching.add(refunded().remove(0), true).unwrap();
+        let report = matching.conclude().unwrap();
+        let lines = report.matches.iter().map(|found| (found.class, found.listed.as_ref().unwrap().line));
+        assert_eq!(lines.collect::<Vec<_>>(), [(Class::MissingInLog, 2), (Class::Matched, 3)]);
     }
 
     #[test]
@@ -478,7 +556,7 @@ mod tests {
                 let both = (found.recorded.is_some(), found.listed.is_some());
                 prop_assert_eq!(both, match found.class {
                     Class::Matched | Class::Different => (true, true),
-                    Class::MissingInLog => (false, true),
+                    Class::MissingInLog | Class::FailedTry => (false, true),
                     Class::MissingInList | Class::NothingMoved => (true, false),
                 });
             }

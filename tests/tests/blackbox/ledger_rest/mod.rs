@@ -1,6 +1,7 @@
 //! The ledger over REST: events, the trial balance and proofs, against the log itself (completion.md section 13).
 
 mod events;
+mod lagging;
 mod out_of_order;
 mod proof;
 mod trial_balance;

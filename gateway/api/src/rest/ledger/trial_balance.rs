@@ -5,7 +5,6 @@ use std::sync::Arc;
 use axum::extract::State;
 use farthing_core::accounts::Account;
 use farthing_core::money::Amount;
-use farthing_log::reader;
 use farthing_projector::ReadModel;
 use farthing_projector::journal::query::{self, Moment};
 use rust_decimal::Decimal;
@@ -76,7 +75,8 @@ impl utoipa::PartialSchema for Balance {
 
 impl ToSchema for Balance {}
 
-/// 200 with the trial balance of the merchant's own books at a moment.
+/// 200 with the trial balance of the merchant's own books at a moment. With a moment, 503 if the read model does not show all
+/// events until then.
 #[utoipa::path(
     get, path = "/ledger/trial_balance", operation_id = "get_ledger_trial_balance", tag = "ledger",
     params(MomentQuery),
@@ -101,10 +101,14 @@ pub(super) async fn show(
     };
     issues.checked()?;
     let partition = app.partitions.of(merchant_id);
-    let connection = reads.caught_up(ReadModel::Journal, merchant_id).await?;
-    if let Moment::Position(position) = moment {
-        refuse_after_head(position, within(reader::head(&connection, partition)).await?)?;
-    }
+    let connection = match moment {
+        Moment::Now => reads.caught_up(ReadModel::Journal, merchant_id).await?,
+        Moment::Time(_) => reads.complete(ReadModel::Journal, merchant_id, Ok).await?,
+        Moment::Position(position) => {
+            let target = |head| refuse_after_head(position, head).map(|()| position);
+            reads.complete(ReadModel::Journal, merchant_id, target).await?
+        }
+    };
     let balances = within(query::balances(connection.partition(), merchant_id, moment)).await?;
     let account =
         |account: Account| LedgerAccount { account: account.name(), balance: Balance(balances.of(account)) };

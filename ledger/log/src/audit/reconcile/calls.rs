@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::io;
 
 use chrono::{DateTime, Utc};
-use farthing_core::event::{Event, Fact, RequestEvent, RequestFailed, RequestMetered, RequestOpened};
+use farthing_core::event::{Event, Fact, Hold, RequestEvent, RequestFailed, RequestMetered, RequestOpened};
 use farthing_core::ids::{CustomerId, GatewayId, MerchantId, RequestId};
 use farthing_core::reconcile::calls::{CallClass, CallMoney, CallSums};
 use farthing_core::statement::Period;
@@ -14,7 +14,8 @@ use serde::Serialize;
 use crate::audit::Error;
 use crate::audit::findings::{Findings, Place};
 use crate::audit::partition_reader::{Ends, Line};
-use crate::audit::whole_log::{self, Reader, checked};
+use crate::audit::reconcile::find_unopened;
+use crate::audit::whole_log::{self, Reader};
 use crate::connect::{self, Role};
 use crate::record;
 use crate::verify::{Head, Progress};
@@ -127,11 +128,24 @@ impl<O: Output> Reading<'_, O> {
     }
 
     fn failed(&mut self, line: &Line<'_>, fact: &Fact, failed: &RequestFailed) -> Result<(), Error> {
-        let held = CallMoney::held(failed.hold);
-        let Some(money) = checked(&mut self.findings, line.place, held) else { return Ok(()) };
+        let money = self.held(line.place, failed.request_id, failed.hold);
         let class = CallClass::of_failed(failed);
         let model = failed.model.clone();
         self.ended(line.place, fact, (failed.request_id, failed.parties.customer_id), model, class, money)
+    }
+
+    /// The money of a call with this hold. One that does not add up is found, and counts as zero.
+    fn held(&mut self, place: Place, request_id: RequestId, hold: Hold) -> CallMoney {
+        CallMoney::held(hold).unwrap_or_else(|error| {
+            let Hold { wallet, merchant, .. } = hold;
+            self.findings.find(|| {
+                format!(
+                    "{place}: the hold of {request_id} is not counted: {wallet} on the customer's wallet and {merchant} on \
+                     the merchant's: their sum {error}"
+                )
+            });
+            CallMoney::default()
+        })
     }
 
     fn ended(
@@ -144,6 +158,9 @@ impl<O: Output> Reading<'_, O> {
         money: CallMoney,
     ) -> Result<(), Error> {
         let opened = self.open.remove(&request_id).map(|open| open.terms);
+        if opened.is_none() {
+            find_unopened(&mut self.findings, place, request_id, "its provider is not known");
+        }
         if !self.period.contains(fact.occurred_at) {
             return Ok(());
         }
@@ -178,7 +195,7 @@ impl<O: Output> Reading<'_, O> {
             }
             let is_alive = alive.contains(&opened.gateway_id.to_string());
             let class = if is_alive { CallClass::InFlight } else { CallClass::OpenAtDeadGateway };
-            let money = CallMoney::held(opened.hold)?;
+            let money = self.held(place, request_id, opened.hold);
             self.sums.add(class, money)?;
             self.output.call(&CallItem {
                 class,

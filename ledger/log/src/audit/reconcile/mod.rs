@@ -4,3 +4,12 @@
 pub mod calls;
 pub mod payments;
 pub mod usage;
+
+use farthing_core::ids::RequestId;
+
+use super::findings::{Findings, Place};
+
+/// Adds the end of a call that is not open: its opening is not in the log, or it ended before.
+fn find_unopened(findings: &mut Findings, place: Place, request_id: RequestId, so: impl std::fmt::Display) {
+    findings.find(|| format!("{place}: {request_id} ends, and is not open: {so}"));
+}

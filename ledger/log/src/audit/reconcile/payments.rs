@@ -134,7 +134,7 @@ impl Reader for Reading {
                 } else {
                     RecordedStatus::NotCharged
                 };
-                (event.payment_id, (status, None))
+                (event.payment_id, (status, event.refund.clone()))
             }
         };
         self.ended(line.place, &fact, payment_id, end)

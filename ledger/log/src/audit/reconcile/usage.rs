@@ -14,6 +14,7 @@ use serde::Serialize;
 use crate::audit::Error;
 use crate::audit::findings::Findings;
 use crate::audit::partition_reader::{Ends, Line};
+use crate::audit::reconcile::find_unopened;
 use crate::audit::whole_log::{self, Reader, checked};
 use crate::connect::{self, Role};
 use crate::record;
@@ -98,8 +99,8 @@ struct Opened {
 struct Reading {
     period: Period,
     plan: UsagePlan,
-    /// The open calls of the provider.
-    open: HashMap<RequestId, Opened>,
+    /// The open calls; `None` for one that does not count.
+    open: HashMap<RequestId, Option<Opened>>,
     usage: RecordedUsage,
     findings: Findings,
 }
@@ -107,7 +108,16 @@ struct Reading {
 impl Reading {
     /// Adds a call, on the day of its admission, under the model of its response.
     fn metered(&mut self, line: &Line<'_>, metered: &RequestMetered) {
-        let Some(Opened { model, opened_at }) = self.open.remove(&metered.request_id) else { return };
+        let Some(opened) = self.open.remove(&metered.request_id) else {
+            let (usage, model) = (&metered.usage.tokens, metered.model.as_deref().unwrap_or_default());
+            let (input, output, cost) = (usage.input, usage.output, metered.model_cost.total);
+            let so = format_args!(
+                "not compared: model {model:?}, {input} input tokens, {output} output tokens, provider's cost {cost}"
+            );
+            find_unopened(&mut self.findings, line.place, metered.request_id, so);
+            return;
+        };
+        let Some(Opened { model, opened_at }) = opened else { return };
         if !self.period.contains(opened_at) {
             return;
         }
@@ -133,14 +143,14 @@ impl Reader for Reading {
             RequestEvent::Opened(opened) => {
                 let counts = self.plan.keys.is_none_or(|keys| keys == opened.provider_key_type)
                     && opened.provider == self.plan.provider;
-                if counts {
-                    let open = Opened { model: opened.model, opened_at: fact.occurred_at };
-                    self.open.insert(opened.request_id, open);
-                }
+                let open = Opened { model: opened.model, opened_at: fact.occurred_at };
+                self.open.insert(opened.request_id, counts.then_some(open));
             }
             RequestEvent::Metered(metered) => self.metered(line, &metered),
             RequestEvent::Failed(failed) => {
-                self.open.remove(&failed.request_id);
+                if self.open.remove(&failed.request_id).is_none() {
+                    find_unopened(&mut self.findings, line.place, failed.request_id, "it has no usage");
+                }
             }
         }
         Ok(())
