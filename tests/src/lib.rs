@@ -19,6 +19,8 @@ pub mod instance;
 pub mod leader;
 pub mod link;
 pub mod log;
+#[cfg(test)]
+mod log_events;
 pub mod managed;
 pub mod merchant;
 pub mod nats_server;

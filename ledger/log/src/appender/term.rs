@@ -314,7 +314,7 @@ impl<S: LogStore> Term<S> {
             let message = panic_message(&*panic);
             tracing::error!(
                 event = "appender.decision_panicked",
-                message,
+                panic = message,
                 "the decision of a command panicked; the command fails alone"
             );
             Failure::Panicked { job: at, message }
