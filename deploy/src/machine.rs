@@ -78,7 +78,7 @@ impl Machine {
     pub(crate) fn find_for_a_server() -> Self {
         let files = getrlimit(Resource::Nofile);
         if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: files.maximum, ..files }) {
-            tracing::debug!(%error, "the limit of open files stays");
+            tracing::debug!(event = "process.open_files_limited", %error, "the limit of open files stays");
         }
         Self::find()
     }

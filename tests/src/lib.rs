@@ -21,6 +21,8 @@ pub mod leader;
 pub mod link;
 pub mod log;
 pub mod made_log;
+#[cfg(test)]
+mod log_events;
 pub mod managed;
 pub mod merchant;
 pub mod nats_server;

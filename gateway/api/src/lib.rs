@@ -21,6 +21,7 @@ mod peers;
 mod proof_key;
 mod providers;
 mod read_turns;
+mod request_id;
 mod rest;
 mod rewrite;
 mod rules;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use deadpool_postgres::Pool;
 use farthing_core::partition::Partition;
-use farthing_telemetry::{Ages, Counter, Histogram, Metrics};
+use farthing_telemetry::{Ages, Counter, Gauge, Histogram, Metrics};
 
 use crate::leases::LedPartitions;
 use crate::reads::ReadPool;
@@ -86,26 +86,45 @@ impl LedgerMetrics {
     }
 }
 
-/// Adds the queues of the partitions that this process leads, and their number.
-pub fn register_queues(metrics: &Metrics, led: &LedPartitions, queues: &Arc<[(Partition, Ages)]>) {
-    let of_led = |led: LedPartitions, queues: Arc<[(Partition, Ages)]>, read: fn(&Ages) -> f64| {
+/// What the leader of a partition has still to do.
+#[derive(Debug)]
+pub struct Backlog {
+    pub(crate) partition: Partition,
+    /// The commands that it has not answered.
+    pub(crate) commands: Ages,
+    /// The events behind the checkpoint of its states.
+    pub(crate) checkpoint_lag: Gauge,
+}
+
+/// Adds the backlogs of the partitions that this process leads, and their number.
+pub fn register_backlogs(metrics: &Metrics, led: &LedPartitions, backlogs: &Arc<[Backlog]>) {
+    let of_led = |led: LedPartitions, backlogs: Arc<[Backlog]>, read: fn(&Backlog) -> Option<f64>| {
         move || {
             let led = led.now();
-            let queues = queues.iter().filter(|(partition, _)| led.contains(partition));
-            queues.map(|(partition, ages)| (partition.number().to_string(), read(ages))).collect()
+            let backlogs = backlogs.iter().filter(|backlog| led.contains(&backlog.partition));
+            let read = |backlog: &Backlog| Some((backlog.partition.number().to_string(), read(backlog)?));
+            backlogs.filter_map(read).collect()
         }
     };
     metrics.gauges_from(
         "farthing_queue_commands",
         "Commands in a partition's queue that are not answered yet",
         "partition",
-        of_led(led.clone(), Arc::clone(queues), |ages| f64::from(ages.count())),
+        of_led(led.clone(), Arc::clone(backlogs), |backlog| Some(f64::from(backlog.commands.count()))),
     );
     metrics.gauges_from(
         "farthing_queue_oldest_seconds",
         "Age of the oldest of these commands",
         "partition",
-        of_led(led.clone(), Arc::clone(queues), |ages| ages.oldest().as_secs_f64()),
+        of_led(led.clone(), Arc::clone(backlogs), |backlog| Some(backlog.commands.oldest().as_secs_f64())),
+    );
+    metrics.gauges_from(
+        "farthing_state_checkpoint_lag_events",
+        "Events of a partition behind the checkpoint of its states",
+        "partition",
+        of_led(led.clone(), Arc::clone(backlogs), |backlog| {
+            u32::try_from(backlog.checkpoint_lag.get()).ok().map(f64::from)
+        }),
     );
     let leads = led.clone();
     metrics.gauge_from("farthing_partitions_led", "Partitions that this gateway leads", move || {

@@ -15,6 +15,7 @@ mod billing;
 mod broken_off_calls;
 mod budget;
 mod bundle_purchases;
+mod call_log;
 mod call_metrics;
 mod caller_disconnects;
 mod checkout_attempts;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use farthing_tests::client::Request;
 use farthing_tests::instance::{Instance, program};
 use farthing_tests::merchant::{Merchant, forward};
-use farthing_tests::provider::json;
+use farthing_tests::provider::{Gate, Step, json};
 use farthing_tests::run;
 use farthing_tests::scrape::{Scrape, get, scrape};
 use farthing_tests::wait::{eventually, eventually_ok};
@@ -20,6 +20,12 @@ const BATCHES: &str = "SELECT count(*) FROM ledger.batches";
 
 /// The terms that have begun: each raises the epoch of its partition, which is 0 at first.
 const TERMS: &str = "SELECT sum(epoch)::bigint FROM ledger.heads";
+
+/// Holds up the checkpoints of all states.
+const HOLD_UP_CHECKPOINTS: &str = "BEGIN; SELECT position FROM ledger.checkpoints FOR UPDATE";
+
+/// The events behind the checkpoint of a partition's states.
+const BEHIND_CHECKPOINT: &str = "SELECT h.position - c.position FROM ledger.heads AS h JOIN ledger.checkpoints AS c USING (partition) WHERE partition = $1 ORDER BY generation DESC LIMIT 1";
 
 /// Holds up the writer of a read model.
 const HOLD_UP: &str = "BEGIN; LOCK TABLE customers.customers IN EXCLUSIVE MODE";
@@ -265,6 +271,57 @@ async fn nothing_secret_is_shown(merchant: &Merchant, credentials: &[&str]) {
     for text in &texts[..3] {
         assert!(!text.contains(&merchant.id[4..]), "a metric names a merchant: {text}");
     }
+}
+
+#[test]
+fn the_lag_of_the_stored_states_is_the_number_of_events_behind_their_checkpoint() {
+    run(async {
+        // A separate instance: its checkpoints are held up.
+        let instance: &'static Instance = Box::leak(Box::new(Instance::start(1).await));
+        let merchant = Merchant::of(instance).await;
+        merchant.credit_own("1").await;
+        let (partition, gate) = (merchant.partition().await, Gate::default());
+        let label = partition.to_string();
+        let lag = async || {
+            let lag = scrape(instance.operator(0))
+                .await
+                .values("farthing_state_checkpoint_lag_events", &[("partition", &label)]);
+            let stored: i64 =
+                merchant.log.sql.query_one(BEHIND_CHECKPOINT, &[&partition]).await.unwrap().get(0);
+            (lag, stored)
+        };
+        let waits = gate.clone();
+        let endpoint = instance.provider.endpoint(move |_| {
+            let mut steps = vec![Step::Wait(waits.clone())];
+            steps.extend(json(200, &json!({"usage": {"tokens": 5}})));
+            steps
+        });
+        let call = tokio::spawn({
+            let request = forward("GET", &endpoint.url).bearer(&merchant.secret_key);
+            let gateway = instance.gateway(0);
+            async move { request.send(gateway).await.unwrap() }
+        });
+        eventually("the provider is called", async || (!endpoint.calls().is_empty()).then_some(())).await;
+        let is_stored = async || {
+            let (shown, stored) = lag().await;
+            if shown == [0.0] && stored == 0 { Ok(()) } else { Err(format!("{shown:?} {stored}")) }
+        };
+        eventually_ok("the opening is stored", is_stored).await;
+
+        // The states that the settlement changes are in memory, so it waits for no checkpoint.
+        let sql = farthing_tests::log::Log::open(&instance.ready().database_url).await.sql;
+        sql.batch_execute(HOLD_UP_CHECKPOINTS).await.unwrap();
+        gate.open();
+        assert_eq!(call.await.unwrap().status, 200);
+        eventually_ok("the settlement is behind the checkpoint", async || {
+            let (shown, stored) = lag().await;
+            let is_shown = stored > 0 && shown.iter().map(|lag| format!("{lag}")).eq([stored.to_string()]);
+            if is_shown { Ok(()) } else { Err(format!("{shown:?} {stored}")) }
+        })
+        .await;
+        sql.batch_execute("COMMIT").await.unwrap();
+        eventually_ok("the settlement is stored", is_stored).await;
+    });
 }
 
 #[test]

@@ -28,7 +28,7 @@ const NO_MATPLOTLIB: i32 = 3;
 const RATE_INTERVAL: (&str, &str) = ("$__rate_interval", "4s");
 
 /// The queries of the dashboard, by panel and target, that need not be above zero after the load, and why.
-const MAY_BE_ZERO: [(&str, &str); 14] = [
+const MAY_BE_ZERO: [(&str, &str); 15] = [
     ("2/B", "no call is left unsettled"),
     ("6/A", "a call is open for milliseconds, and a scrape sees an instant"),
     ("6/B", "a drain slot is taken for milliseconds"),
@@ -43,6 +43,7 @@ const MAY_BE_ZERO: [(&str, &str); 14] = [
     ("17/A", "gateways deliver what is due at once"),
     ("19/A", "a connection is in use for milliseconds"),
     ("19/B", "a pool is not exhausted"),
+    ("22/A", "the states are stored before the next scrape"),
 ];
 
 /// The queries that select nothing unless something is wrong.

@@ -6,6 +6,8 @@ use farthing_telemetry::CounterFamily;
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, StatusCode};
 
+use crate::request_id;
+
 /// `Retry-After` of a 503, in seconds.
 const RETRY_AFTER_SECONDS: u64 = 1;
 
@@ -74,26 +76,29 @@ impl ServerError {
         if let Some(reason) = self.shed_for() {
             SHED.with([("reason", reason)]).inc();
         }
+        let request_id = request_id::log_field();
         match self {
             Self::Internal(reason) => {
-                tracing::error!(event = "api.internal_error", reason, "answering 500");
+                tracing::error!(event = "api.internal_error", request_id, reason, "answering 500");
             }
             Self::LedgerUnavailable(reason) => {
-                tracing::warn!(event = "api.ledger_unavailable", reason, "answering 503");
+                tracing::warn!(event = "api.ledger_unavailable", request_id, reason, "answering 503");
             }
             Self::OutcomeUnknown(reason) => {
                 tracing::warn!(
                     event = "api.outcome_unknown",
+                    request_id,
                     reason,
                     "answering 503: the outcome is not known"
                 );
             }
             Self::Overloaded(limit) => {
-                tracing::warn!(event = "api.overloaded", limit, "answering 503: too much work");
+                tracing::warn!(event = "api.overloaded", request_id, limit, "answering 503: too much work");
             }
             Self::OverloadedByMerchant(limit) => {
                 tracing::debug!(
                     event = "api.overloaded",
+                    request_id,
                     limit,
                     "answering 503: too much work of one merchant"
                 );

@@ -72,13 +72,18 @@ pub(super) async fn run(
     let response = trace.logged(forward).await;
     trace.answered(response.as_ref().map(Response::status));
     if let Err(error) = &response {
-        follow_up(&app, partition, &caller, error).await;
+        follow_up(&app, request_id, (partition, &caller), error).await;
     }
     response
 }
 
 /// What follows from the refusal of an opening, whether it was refused at once or when it was decided again.
-async fn follow_up(app: &App, partition: Partition, caller: &Caller, refused: &ApiError) {
+async fn follow_up(
+    app: &App,
+    request_id: RequestId,
+    (partition, caller): (Partition, &Caller),
+    refused: &ApiError,
+) {
     if let ApiError::Auth(AuthError::SecretKeyInvalid | AuthError::SpendKeyInvalid) = refused {
         app.known_keys.forget(caller);
     }
@@ -88,7 +93,7 @@ async fn follow_up(app: &App, partition: Partition, caller: &Caller, refused: &A
         ..
     }) = refused
     {
-        app.payments.auto_recharge(partition, *shortfall, *needed).await;
+        app.payments.auto_recharge(partition, request_id, *shortfall, *needed).await;
     }
 }
 
@@ -161,7 +166,7 @@ async fn forward(
             Ok(response) => Ok(response),
             Err(error) => {
                 connected = !error.is_connect();
-                Err(failure(&error))
+                Err(failure(&error, request_id))
             }
         },
         () = too_many_interim_responses => Err(no_response()),
@@ -247,7 +252,9 @@ async fn pass_back(
     let turn = forwarder.turns.body_of(call.merchant_id);
     turn.step().await;
     let (mut parts, upstream) = response.into_parts();
-    let scanner = Scanner::new(source.shape, &parts.headers, || forwarder.decoders.share(call.merchant_id));
+    let scanner = Scanner::new(source.shape, &parts.headers, || {
+        forwarder.decoders.share(call.merchant_id).of_call(call.request_id)
+    });
     let framed = parts.headers.contains_key(CONTENT_LENGTH) || parts.headers.contains_key(TRANSFER_ENCODING);
     let framing = if framed { BodyFraming::Delimited } else { BodyFraming::UntilClose };
     parts.headers = headers::to_caller(parts.headers);
@@ -412,7 +419,7 @@ async fn failed_settlement(
 }
 
 /// The reason for the log, and the error for the caller, of a call that no provider answered.
-fn failure(error: &hyper_util::client::legacy::Error) -> (FailureReason, ApiError) {
+fn failure(error: &hyper_util::client::legacy::Error, request_id: RequestId) -> (FailureReason, ApiError) {
     let mut source: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = source {
         match error.downcast_ref() {
@@ -433,6 +440,6 @@ fn failure(error: &hyper_util::client::legacy::Error) -> (FailureReason, ApiErro
         }
         source = error.source();
     }
-    tracing::info!(event = "forward.provider_unreachable", %error, "the provider could not be reached");
+    tracing::info!(event = "forward.provider_unreachable", %request_id, %error, "the provider could not be reached");
     (FailureReason::ProviderUnreachable, ApiError::Forward(ForwardError::ProviderUnreachable))
 }

@@ -23,6 +23,7 @@ use crate::error::{ApiError, ProtocolError};
 use crate::headers::SERVICE_REQUEST_ID;
 use crate::openapi::also_at;
 use crate::pages::PagesUrl;
+use crate::request_id::answering_at_once;
 use crate::serve::CallInFlight;
 use crate::{model_endpoints, rewrite};
 
@@ -96,7 +97,7 @@ pub(crate) async fn answer(
         let outcome = respond(Arc::clone(&forwarder), request_id, (called, request)).await;
         outcome.map_err(|error| {
             forwarder.app.metrics.forward.error(error.status());
-            error.into_response()
+            answering_at_once(request_id, || error.into_response())
         })
     } else {
         forwarder.app.metrics.forward.error(StatusCode::METHOD_NOT_ALLOWED);

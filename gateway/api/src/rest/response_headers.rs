@@ -18,6 +18,7 @@ use super::rate_limit::RateLimitStatus;
 use crate::app::App;
 use crate::error::{ApiError, ProtocolError, Resource};
 use crate::headers::SERVICE_REQUEST_ID;
+use crate::request_id::{answering, answering_at_once};
 
 const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
@@ -53,13 +54,18 @@ pub(crate) async fn keep_conventions(
 ) -> Response {
     let notes = Notes::default();
     request.extensions_mut().insert(notes.clone());
-    let answered = AssertUnwindSafe(next.run(request)).catch_unwind().await;
-    let mut response = answered.unwrap_or_else(|_| ApiError::internal("a handler panicked").into_response());
+    // A repeated request is answered under the id of the first one.
+    let id = RequestId::new(app.mint.next(app.now()));
+    let answered = AssertUnwindSafe(answering(id, next.run(request))).catch_unwind().await;
+    let panicked = |_| answering_at_once(id, || ApiError::internal("a handler panicked").into_response());
+    let mut response = answered.unwrap_or_else(panicked);
     let is_key_valid = response.status() != StatusCode::UNAUTHORIZED;
     let headers = response.headers_mut();
     if !headers.contains_key(SERVICE_REQUEST_ID) {
-        let id = RequestId::new(app.mint.next(app.now())).to_string();
-        headers.insert(SERVICE_REQUEST_ID, HeaderValue::from_str(&id).expect("ids are visible ASCII"));
+        headers.insert(
+            SERVICE_REQUEST_ID,
+            HeaderValue::from_str(&id.to_string()).expect("ids are visible ASCII"),
+        );
     }
     headers.entry(CONTENT_SECURITY_POLICY).or_insert(HeaderValue::from_static("sandbox"));
     headers.entry(X_CONTENT_TYPE_OPTIONS).or_insert(HeaderValue::from_static("nosniff"));

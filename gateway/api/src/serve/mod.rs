@@ -40,6 +40,7 @@ use crate::caller_address::{CallerAddress, PerAddress};
 use crate::error::ApiError;
 use crate::headers::SERVICE_REQUEST_ID;
 use crate::metrics::ListenerMetrics;
+use crate::request_id::answering_at_once;
 use crate::timeouts::Timeouts;
 
 /// The pause after a connection could not be accepted, for example because no file descriptor is free.
@@ -198,7 +199,7 @@ fn service(
 
 /// The answer to a call that no handler sees.
 fn refused(error: ApiError, id: RequestId) -> Response<Body> {
-    let mut response = error.into_response();
+    let mut response = answering_at_once(id, || error.into_response());
     let id = HeaderValue::try_from(id.to_string()).expect("an id is ASCII");
     response.headers_mut().insert(SERVICE_REQUEST_ID, id);
     response

@@ -18,7 +18,7 @@ use farthing_log::clock::Clock;
 use farthing_log::connect::Role;
 use farthing_log::leases::{Leads, LedPartitions};
 use farthing_log::ledger::{Ledger, LedgerConfig, Peers, Stop};
-use farthing_log::metrics::{LedgerMetrics, register_pools, register_queues};
+use farthing_log::metrics::{LedgerMetrics, register_backlogs, register_pools};
 use farthing_log::own_thread;
 use farthing_log::probe;
 use farthing_log::reads::{ReadPool, close_idle, pool};
@@ -132,7 +132,7 @@ pub async fn run(
     let leaving = Stop { leave: stop.clone(), end: abort.clone() };
     let ledger = Ledger::start(ledger_config, partitions, &leaving, &tasks);
     add_checks(&health, &read_pool, &ledger.led());
-    register_queues(&metrics, &ledger.led(), &ledger.queues());
+    register_backlogs(&metrics, &ledger.led(), &ledger.backlogs());
     // Without deliveries it opens none.
     let delivery_pool = pool(&config.database_url, connections.deliveries.max(1))?;
     let paying_pool = paying_pool(mode, &config.database_url, connections.paying)?;

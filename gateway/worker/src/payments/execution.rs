@@ -7,7 +7,7 @@ use farthing_core::command::{
     AutoRecharge, CompletePayment, CustomerRefusal, Paid, PaymentRefusal, Refusal, WalletShortfall,
 };
 use farthing_core::event::{DeclineReason, PaymentRequested};
-use farthing_core::ids::{Mint, PaymentId};
+use farthing_core::ids::{Mint, PaymentId, RequestId};
 use farthing_core::money::Amount;
 use farthing_core::partition::Partition;
 use farthing_core::state::{State, StateKey};
@@ -174,10 +174,17 @@ impl Payments {
         within(outcome::balance_after(&connection, partition, payment_id)).await?
     }
 
-    /// Requests the automatic top-up or autopay of a wallet in `partition` whose money did not cover a call, if the wallet has one.
+    /// Requests the automatic top-up or autopay of a wallet in `partition` whose money did not cover the call `request_id`, if the
+    /// wallet has one.
     /// The call stays refused: the money arrives when the processor has confirmed the charge. Without a processor nothing
     /// is requested.
-    pub async fn auto_recharge(&self, partition: Partition, short: WalletShortfall, hold: Amount) {
+    pub async fn auto_recharge(
+        &self,
+        partition: Partition,
+        request_id: RequestId,
+        short: WalletShortfall,
+        hold: Amount,
+    ) {
         if self.processor.is_none() {
             return;
         }
@@ -189,6 +196,7 @@ impl Payments {
             Err(error) => {
                 tracing::warn!(
                     event = "payment.auto_recharge_failed",
+                    %request_id,
                     wallet_id = %short.wallet_id,
                     %error,
                     "auto-recharge could not be requested"

@@ -8,6 +8,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use farthing_telemetry::Gauge;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -42,6 +43,8 @@ pub(super) struct Leader<'a, S: LogStore> {
     pub(super) jobs: &'a mut mpsc::Receiver<Box<dyn Job>>,
     /// Notified when somebody waits for a batch that nobody waited for.
     pub(super) hurry: &'a Notify,
+    /// The events behind the checkpoint.
+    pub(super) checkpoint_lag: &'a Gauge,
     pub(super) lease: &'a mut watch::Receiver<Lease>,
     pub(super) stop: &'a CancellationToken,
     /// Jobs to decide before any other, each group as a batch of its own.
@@ -172,6 +175,7 @@ impl<S: LogStore> Leader<'_, S> {
                 term.start_commit(self.newest, || is_valid(&self.lease.borrow()));
             }
             term.start_storing();
+            self.checkpoint_lag.set(term.checkpoint_lag());
             if stopping && self.jobs.is_empty() && self.retries.is_empty() {
                 lease_is_over = true;
             }

@@ -44,7 +44,7 @@ use super::connect::Role;
 use super::metrics::LedgerMetrics;
 use farthing_core::command::{Command, Refusal};
 use farthing_core::partition::Partition;
-use farthing_telemetry::Ages;
+use farthing_telemetry::{Ages, Gauge};
 
 /// The most commands in one transaction.
 const MAX_BATCH: usize = 512;
@@ -114,6 +114,7 @@ pub struct Appender {
     head: watch::Receiver<i64>,
     leads: watch::Receiver<bool>,
     failures: watch::Receiver<u32>,
+    checkpoint_lag: Gauge,
 }
 
 impl Appender {
@@ -149,6 +150,7 @@ impl Appender {
         let (failed, failures) = watch::channel(0);
         let writer = writer.to_owned();
         let hurry = Arc::new(Notify::new());
+        let checkpoint_lag = Gauge::default();
         let task = Task {
             store,
             writer,
@@ -158,10 +160,12 @@ impl Appender {
             failures: failed,
             jobs,
             hurry: Arc::clone(&hurry),
+            checkpoint_lag: checkpoint_lag.clone(),
             lease,
             stop,
         };
-        (Self { queue, places: Places::new(limits, metrics), hurry, head, leads, failures }, task.run())
+        let places = Places::new(limits, metrics);
+        (Self { queue, places, hurry, head, leads, failures, checkpoint_lag }, task.run())
     }
 
     /// Decides `command` and appends its facts. Returns when they are durable.
@@ -218,6 +222,11 @@ impl Appender {
         self.places.unanswered()
     }
 
+    /// The events behind the checkpoint, while this gateway leads.
+    pub(crate) fn checkpoint_lag(&self) -> Gauge {
+        self.checkpoint_lag.clone()
+    }
+
     /// How often in a row it could not begin to lead, commit, or learn whether it had, although it had the lease.
     pub fn failures(&self) -> watch::Receiver<u32> {
         self.failures.clone()
@@ -255,6 +264,7 @@ struct Task<S: LogStore> {
     failures: watch::Sender<u32>,
     jobs: mpsc::Receiver<Box<dyn Job>>,
     hurry: Arc<Notify>,
+    checkpoint_lag: Gauge,
     lease: watch::Receiver<Lease>,
     stop: CancellationToken,
 }
@@ -273,6 +283,7 @@ impl<S: LogStore + Sync> Task<S> {
                 failed_appends: 0,
                 jobs: &mut self.jobs,
                 hurry: &self.hurry,
+                checkpoint_lag: &self.checkpoint_lag,
                 lease: &mut self.lease,
                 stop: &self.stop,
                 retries: VecDeque::new(),

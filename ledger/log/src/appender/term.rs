@@ -226,12 +226,17 @@ impl<S: LogStore> Term<S> {
 
     /// Whether events follow the checkpoint. They may have changed no state, or none that is left.
     const fn has_tail(&self) -> bool {
-        self.decided.position > self.stored
+        self.checkpoint_lag() > 0
+    }
+
+    /// The number of events behind the checkpoint, those that are decided and not committed among them.
+    pub(super) const fn checkpoint_lag(&self) -> i64 {
+        self.decided.position - self.stored
     }
 
     /// Whether commands wait for a checkpoint.
     fn is_tail_full(&self) -> bool {
-        self.decided.position - self.stored > MAX_TAIL
+        self.checkpoint_lag() > MAX_TAIL
     }
 
     /// The number of jobs that the next batch still takes.
@@ -314,7 +319,7 @@ impl<S: LogStore> Term<S> {
             let message = panic_message(&*panic);
             tracing::error!(
                 event = "appender.decision_panicked",
-                message,
+                panic = message,
                 "the decision of a command panicked; the command fails alone"
             );
             Failure::Panicked { job: at, message }

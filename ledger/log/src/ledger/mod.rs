@@ -24,7 +24,6 @@ use farthing_core::idempotency::{Claim, ClaimId};
 use farthing_core::ids::MerchantId;
 use farthing_core::partition::{Partition, Partitions};
 use farthing_core::state::{State, StateKey};
-use farthing_telemetry::Ages;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -41,7 +40,7 @@ use crate::clock::Clock;
 use crate::connect::Role;
 use crate::generations;
 use crate::leases::{self, Elsewhere, Leads, LeaseConfig, Led, LedPartitions, Route, Routes};
-use crate::metrics::LedgerMetrics;
+use crate::metrics::{Backlog, LedgerMetrics};
 use crate::nats::NatsConfig;
 use crate::reads::{self, ReadPool};
 use crate::wake_up;
@@ -182,9 +181,15 @@ impl Ledger {
         LedPartitions(self.routes.clone())
     }
 
-    /// The commands of each partition that this process has not answered yet.
-    pub fn queues(&self) -> Arc<[(Partition, Ages)]> {
-        self.partitions.all().zip(self.appenders.iter().map(Appender::unanswered)).collect()
+    /// What each partition's leader shows in the metrics, if it is this process.
+    pub fn backlogs(&self) -> Arc<[Backlog]> {
+        let backlogs = self.partitions.all().zip(self.appenders.iter());
+        let backlog = |(partition, appender): (Partition, &Appender)| Backlog {
+            partition,
+            commands: appender.unanswered(),
+            checkpoint_lag: appender.checkpoint_lag(),
+        };
+        backlogs.map(backlog).collect()
     }
 
     /// Notified when this gateway has decided a command of another gateway that may have made something due.

@@ -8,7 +8,7 @@ use farthing_core::usage::{Split, Usage};
 use tokio_util::task::TaskTracker;
 
 use super::decoders::DecoderMemory;
-use super::scanner::tests::{CODINGS, compressed, decoders, merchant, read, reading, scanner};
+use super::scanner::tests::{CODINGS, compressed, decoders, read, reading, scanner, share};
 use super::{Decoders, ReportedUsage};
 
 const MIB: usize = 1 << 20;
@@ -98,7 +98,7 @@ async fn stalled_answers_take_their_merchants_share_of_memory_and_no_more() {
         let taken = decoders.taken();
         assert!((40 * MIB - each..=40 * MIB).contains(&taken), "{coding}: {taken}");
         // Another merchant's answers are read meanwhile.
-        let share = decoders.share(merchant(2));
+        let share = share(&decoders, 2);
         assert!(share.take(40 * MIB).is_some(), "{coding}");
         // Those that were not decoded are unread; the others were cut off.
         for scanner in stalled {

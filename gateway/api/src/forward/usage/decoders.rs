@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::available_parallelism;
 
-use farthing_core::ids::MerchantId;
+use farthing_core::ids::{MerchantId, RequestId};
 use farthing_telemetry::{Counted, Gauge};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
@@ -143,9 +143,24 @@ impl Share {
         &self.pool.threads
     }
 
+    /// The share, for the response of this call.
+    pub(crate) fn of_call(self: Arc<Self>, request_id: RequestId) -> CallShare {
+        CallShare { merchant: self, request_id }
+    }
+}
+
+/// The share of a merchant, from which the decoder of one call takes memory.
+#[derive(Debug, Clone)]
+pub(crate) struct CallShare {
+    pub(super) merchant: Arc<Share>,
+    /// The call, for the log.
+    pub(super) request_id: RequestId,
+}
+
+impl CallShare {
     /// Takes so many bytes; `None` if they would exceed a limit.
-    pub(super) fn take(self: &Arc<Self>, bytes: usize) -> Option<Memory> {
-        let mut memory = Memory { share: Arc::clone(self), bytes: 0 };
+    pub(super) fn take(&self, bytes: usize) -> Option<Memory> {
+        let mut memory = Memory { share: self.clone(), bytes: 0 };
         memory.resize(bytes).then_some(memory)
     }
 }
@@ -162,18 +177,20 @@ impl Drop for Share {
 /// Memory of a decoder; dropping it gives it back.
 #[derive(Debug)]
 pub(super) struct Memory {
-    share: Arc<Share>,
+    share: CallShare,
     bytes: usize,
 }
 
 impl Memory {
     /// Takes more or gives some back. `false` if more would exceed a limit; then nothing changes.
     pub(super) fn resize(&mut self, bytes: usize) -> bool {
-        let Share { pool, taken, merchant_id, .. } = &*self.share;
+        let CallShare { merchant, request_id } = &self.share;
+        let Share { pool, taken, merchant_id, .. } = &**merchant;
         let more = bytes.saturating_sub(self.bytes);
         if !add(taken, more, pool.limits.merchant) {
             tracing::warn!(
                 event = "forward.decoder_memory_exhausted",
+                %request_id,
                 %merchant_id,
                 "the merchant's responses take all decoder memory of a merchant; a response is not decoded"
             );
@@ -183,6 +200,7 @@ impl Memory {
             taken.fetch_sub(more, Ordering::Relaxed);
             tracing::warn!(
                 event = "forward.decoder_memory_exhausted",
+                %request_id,
                 %merchant_id,
                 "responses take all decoder memory of the gateway; a response is not decoded"
             );
@@ -220,29 +238,34 @@ mod tests {
         MerchantId::new(ulid::Ulid::from_parts(1, number))
     }
 
+    /// The share of a merchant, for a call.
+    fn share(decoders: &Decoders, number: u128) -> CallShare {
+        decoders.share(merchant(number)).of_call(RequestId::new(ulid::Ulid::nil()))
+    }
+
     #[test]
     fn a_merchant_takes_at_most_its_share_and_never_all() {
-        for (limit, share) in [(30, 30), (50, 50), (100, 50), (1000, 50)] {
+        for (limit, of_one) in [(30, 30), (50, 50), (100, 50), (1000, 50)] {
             let decoders = Decoders::start(DecoderMemory { gateway: 100, merchant: limit }).unwrap();
-            let (first, second) = (decoders.share(merchant(1)), decoders.share(merchant(2)));
-            assert!(first.take(share + 1).is_none());
-            let all = first.take(share).expect("its share is free");
+            let (first, second) = (share(&decoders, 1), share(&decoders, 2));
+            assert!(first.take(of_one + 1).is_none());
+            let all = first.take(of_one).expect("its share is free");
             assert!(first.take(1).is_none());
-            assert!(decoders.share(merchant(1)).take(1).is_none(), "a merchant has one share");
-            assert!(second.take(share).is_some(), "there is room for others");
+            assert!(share(&decoders, 1).take(1).is_none(), "a merchant has one share");
+            assert!(second.take(of_one).is_some(), "there is room for others");
             drop(all);
-            assert!(first.take(share).is_some());
+            assert!(first.take(of_one).is_some());
         }
     }
 
     #[test]
     fn merchants_together_take_at_most_the_gateways_memory() {
         let decoders = Decoders::start(DecoderMemory { gateway: 100, merchant: 40 }).unwrap();
-        let taken_by = |number| decoders.share(merchant(number)).take(40);
+        let taken_by = |number| share(&decoders, number).take(40);
         let (first, second) = (taken_by(1), taken_by(2));
         assert!(first.is_some() && second.is_some() && taken_by(3).is_none());
         assert_eq!(decoders.taken(), 80, "what is refused takes nothing");
-        let mut third = decoders.share(merchant(3)).take(20).unwrap();
+        let mut third = share(&decoders, 3).take(20).unwrap();
         assert!(!third.resize(21));
         drop(first);
         assert!(third.resize(40) && third.resize(5));

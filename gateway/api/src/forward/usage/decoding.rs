@@ -2,14 +2,13 @@
 //! What they hold in memory is taken from the merchant's share.
 
 use std::io::{self, BufRead, Read};
-use std::sync::Arc;
 
 use brotli::{Allocator, BrotliDecompressStream, BrotliResult, BrotliState, SliceWrapper, SliceWrapperMut};
 use bytes::{Buf as _, Bytes};
 use flate2::bufread::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
 use zstd::zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer, get_error_name};
 
-use super::decoders::{Memory, Share};
+use super::decoders::{CallShare, Memory};
 
 /// The largest window of a zstd stream, as a power of two: every web decoder must support it (RFC 9659).
 const MAX_ZSTD_WINDOW_LOG: u32 = 23;
@@ -46,7 +45,7 @@ impl Coding {
     }
 
     /// A decoder of what begins with `wire`; `None` without an encoding or for an unknown one.
-    pub(super) fn decoder(self, wire: Wire, share: &Arc<Share>) -> io::Result<Option<Box<dyn Decode>>> {
+    pub(super) fn decoder(self, wire: Wire, share: &CallShare) -> io::Result<Option<Box<dyn Decode>>> {
         Ok(Some(match self {
             Self::Identity | Self::Unknown => return Ok(None),
             Self::Gzip => {
@@ -68,7 +67,7 @@ impl Coding {
     }
 }
 
-fn take(share: &Arc<Share>, bytes: usize) -> io::Result<Memory> {
+fn take(share: &CallShare, bytes: usize) -> io::Result<Memory> {
     share.take(bytes).ok_or_else(out_of_memory)
 }
 
@@ -186,8 +185,8 @@ struct Brotli {
 }
 
 impl Brotli {
-    fn new(wire: Wire, share: &Arc<Share>) -> io::Result<Self> {
-        let allocating = || Allocating(Arc::clone(share));
+    fn new(wire: Wire, share: &CallShare) -> io::Result<Self> {
+        let allocating = || Allocating(share.clone());
         let state = BrotliState::new_strict(allocating(), allocating(), allocating());
         if state.context_map_table.slice().is_empty() {
             return Err(out_of_memory());
@@ -237,7 +236,7 @@ impl Decode for Brotli {
 }
 
 /// Allocates from a merchant's share. What exceeds it gets an empty cell, at which the decoder fails.
-struct Allocating(Arc<Share>);
+struct Allocating(CallShare);
 
 impl<T: Clone + Default> Allocator<T> for Allocating {
     type AllocatedMemory = Cell<T>;
@@ -289,7 +288,7 @@ struct Zstd {
 }
 
 impl Zstd {
-    fn new(wire: Wire, share: &Arc<Share>) -> io::Result<Self> {
+    fn new(wire: Wire, share: &CallShare) -> io::Result<Self> {
         let mut context = DCtx::try_create().ok_or_else(out_of_memory)?;
         context.set_parameter(DParameter::WindowLogMax(MAX_ZSTD_WINDOW_LOG)).map_err(failed)?;
         let memory = take(share, context.sizeof())?;

@@ -7,12 +7,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use farthing_core::ids::RequestId;
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use tokio::task::{JoinError, JoinHandle};
 use tokio_util::task::TaskTracker;
 
-use super::decoders::{Length, Share};
+use super::decoders::{CallShare, Length};
 use super::decoding::{Coding, Decode, Wire};
 use super::findings::{Extent, Findings};
 use super::{ReportedUsage, Shape, UsageReport};
@@ -88,8 +89,8 @@ enum Stage {
     Waiting(Box<Decoding>),
     /// These bytes are to be decoded.
     Fed(Box<Decoding>, Bytes),
-    /// They are being decoded.
-    Decoding(JoinHandle<Box<Decoding>>),
+    /// They are being decoded, for this call.
+    Decoding(JoinHandle<Box<Decoding>>, RequestId),
     /// The answer cannot be read.
     Unreadable,
 }
@@ -97,7 +98,7 @@ enum Stage {
 impl Scanner {
     /// A scanner for an answer with these headers from a provider that reports in `shape`. A compressed one takes
     /// from its merchant's share.
-    pub(crate) fn new(shape: Shape, headers: &HeaderMap, take: impl FnOnce() -> Arc<Share>) -> Self {
+    pub(crate) fn new(shape: Shape, headers: &HeaderMap, take: impl FnOnce() -> CallShare) -> Self {
         let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let mut findings = Findings::new(shape, text(CONTENT_TYPE));
         findings.read_headers(headers);
@@ -121,7 +122,7 @@ impl Scanner {
             Stage::Waiting(decoding) if decoding.has_failed() || bytes.is_empty() => Stage::Waiting(decoding),
             Stage::Waiting(decoding) => Stage::Fed(decoding, bytes.clone()),
             Stage::Unreadable => Stage::Unreadable,
-            Stage::Fed(..) | Stage::Decoding(_) => panic!("an answer is read in order"),
+            Stage::Fed(..) | Stage::Decoding(..) => panic!("an answer is read in order"),
         };
     }
 
@@ -130,28 +131,33 @@ impl Scanner {
         if matches!(self.0, Stage::Fed(..))
             && let Stage::Fed(decoding, bytes) = std::mem::replace(&mut self.0, Stage::Unreadable)
         {
-            self.0 = Stage::Decoding(tasks.spawn(decoding.read(bytes)));
+            let request_id = decoding.share.request_id;
+            self.0 = Stage::Decoding(tasks.spawn(decoding.read(bytes)), request_id);
         }
-        if let Stage::Decoding(task) = &mut self.0 {
+        if let Stage::Decoding(task, request_id) = &mut self.0 {
             let decoded = ready!(Pin::new(task).poll(cx));
-            self.0 = decoded.map_or_else(unreadable, Stage::Waiting);
+            self.0 = decoded.map_or_else(|error| unreadable(error, *request_id), Stage::Waiting);
         }
         Poll::Ready(())
     }
 
     /// What was read, after the answer's last byte.
     pub(crate) async fn finish(self, tasks: &TaskTracker) -> Reading {
-        let task = match self.0 {
+        let (task, request_id) = match self.0 {
             Stage::Plain(findings) => return Reading::of(*findings, Extent::Whole, true),
             Stage::Unreadable => return Reading::nothing(),
-            Stage::Waiting(decoding) => tasks.spawn(decoding.finish()),
-            Stage::Fed(decoding, bytes) => {
-                tasks.spawn(async move { decoding.read(bytes).await.finish().await })
+            Stage::Waiting(decoding) => {
+                let request_id = decoding.share.request_id;
+                (tasks.spawn(decoding.finish()), request_id)
             }
-            Stage::Decoding(task) => match task.await {
-                Ok(decoding) => tasks.spawn(decoding.finish()),
+            Stage::Fed(decoding, bytes) => {
+                let request_id = decoding.share.request_id;
+                (tasks.spawn(async move { decoding.read(bytes).await.finish().await }), request_id)
+            }
+            Stage::Decoding(task, request_id) => match task.await {
+                Ok(decoding) => (tasks.spawn(decoding.finish()), request_id),
                 Err(error) => {
-                    unreadable(error);
+                    unreadable(error, request_id);
                     return Reading::nothing();
                 }
             },
@@ -159,7 +165,7 @@ impl Scanner {
         match task.await {
             Ok(decoding) => decoding.reading(),
             Err(error) => {
-                unreadable(error);
+                unreadable(error, request_id);
                 Reading::nothing()
             }
         }
@@ -168,8 +174,8 @@ impl Scanner {
 
 /// The stage after a decoder that has panicked.
 #[expect(clippy::needless_pass_by_value, reason = "it is the end of the task")]
-fn unreadable(error: JoinError) -> Stage {
-    tracing::error!(event = "forward.decoder_failed", %error, "the decoder of an answer has failed");
+fn unreadable(error: JoinError, request_id: RequestId) -> Stage {
+    tracing::error!(event = "forward.decoder_failed", %request_id, %error, "the decoder of an answer has failed");
     Stage::Unreadable
 }
 
@@ -192,7 +198,7 @@ struct Decoding {
     coding: Coding,
     findings: Findings,
     progress: Progress,
-    share: Arc<Share>,
+    share: CallShare,
     /// Bytes that came over the wire.
     wire: u64,
     decoded: u64,
@@ -206,7 +212,7 @@ enum Rest {
 }
 
 impl Decoding {
-    fn new(coding: Coding, findings: Findings, share: Arc<Share>) -> Self {
+    fn new(coding: Coding, findings: Findings, share: CallShare) -> Self {
         Self { coding, findings, progress: Progress::Nothing, share, wire: 0, decoded: 0 }
     }
 
@@ -247,7 +253,7 @@ impl Decoding {
     }
 
     async fn in_turns(mut self: Box<Self>) -> Box<Self> {
-        let share = Arc::clone(&self.share);
+        let share = Arc::clone(&self.share.merchant);
         while matches!(self.progress, Progress::Going(_)) {
             // Brotli fills its window, of up to 16 MiB, before it gives any of it.
             let is_long = self.coding == Coding::Brotli || self.decoded >= SHORT;
@@ -313,7 +319,13 @@ impl Decoding {
     }
 
     fn fail(&mut self, error: &io::Error) {
-        tracing::debug!(event = "forward.decoding_failed", %error, "a compressed answer cannot be decoded further");
+        let request_id = self.share.request_id;
+        tracing::debug!(
+            event = "forward.decoding_failed",
+            %request_id,
+            %error,
+            "a compressed answer cannot be decoded further"
+        );
         self.progress = Progress::Failed;
     }
 
@@ -382,12 +394,17 @@ pub(super) mod tests {
         MerchantId::new(ulid::Ulid::from_parts(1, number))
     }
 
+    /// The share of a merchant, for a call.
+    pub(crate) fn share(decoders: &Decoders, number: u128) -> CallShare {
+        decoders.share(merchant(number)).of_call(RequestId::new(ulid::Ulid::nil()))
+    }
+
     pub(crate) fn scanner(decoders: &Decoders, coding: &str, media_type: &'static str) -> Scanner {
         let mut headers = HeaderMap::new();
         let coding = coding.strip_prefix("raw ").unwrap_or(coding);
         headers.insert(CONTENT_ENCODING, HeaderValue::from_str(coding).unwrap());
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
-        Scanner::new(Shape::OpenAi, &headers, || decoders.share(merchant(1)))
+        Scanner::new(Shape::OpenAi, &headers, || share(decoders, 1))
     }
 
     /// Reads these bytes as far as they can be read.
@@ -500,7 +517,7 @@ pub(super) mod tests {
             for size in [SHORT_TURN, LONG_TURN] {
                 let coded = Coding::of(coding.strip_prefix("raw ").unwrap_or(coding));
                 let findings = Findings::new(Shape::OpenAi, "application/json");
-                let mut decoding = Decoding::new(coded, findings, decoders().share(merchant(1)));
+                let mut decoding = Decoding::new(coded, findings, share(&decoders(), 1));
                 let body = compressed(coding, text.as_bytes());
                 decoding.push(body.clone());
                 let (mut turns, mut before) = (0, 0);
@@ -517,7 +534,7 @@ pub(super) mod tests {
         // Bytes that give nothing count as well: empty members of gzip.
         let empty = Bytes::from(compressed("gzip", b"").repeat(1_000));
         let findings = Findings::new(Shape::OpenAi, "application/json");
-        let mut decoding = Decoding::new(Coding::Gzip, findings, decoders().share(merchant(1)));
+        let mut decoding = Decoding::new(Coding::Gzip, findings, share(&decoders(), 1));
         decoding.push(empty.clone());
         let turns = std::iter::from_fn(|| (decoding.turn(SHORT_TURN) == Rest::Some).then_some(())).count();
         assert_eq!(turns, (empty.len() - 1) / SHORT_TURN.wire);

@@ -18,6 +18,7 @@ use crate::app::App;
 use crate::error::{ApiError, BillingError};
 use crate::idempotency::StoredResponse;
 use crate::input;
+use crate::request_id;
 use crate::rest::body::Reply;
 use crate::rest::writes::Writes;
 use crate::values;
@@ -97,7 +98,14 @@ pub(super) async fn fund(
         Ok(answer) => Ok(answer.given_like(&started)),
         // The payment is in the log and will be carried out, so the caller must not start another one.
         Err(error) => {
-            tracing::warn!(event = "wallet.funding_pending", %payment_id, ?error, "funding still in progress");
+            let request_id = request_id::log_field();
+            tracing::warn!(
+                event = "wallet.funding_pending",
+                request_id,
+                %payment_id,
+                ?error,
+                "funding still in progress"
+            );
             Err(ApiError::Billing(BillingError::PaymentInProgress))
         }
     }
