@@ -52,6 +52,7 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<Forwarder>> {
         ("forwardXApiKey" = []),
         ("forwardXGoogApiKey" = []),
         ("forwardXiApiKey" = []),
+        ("forwardApiKey" = []),
         ("forwardKeyParameter" = []),
     ),
     params(
