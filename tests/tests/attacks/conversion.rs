@@ -112,7 +112,8 @@ fn what_is_repeated_in_a_converted_stream_is_short_and_comes_once() {
         {
             let endpoint = streaming(&scene.attacker, path, pieces);
             let response = scene.send(streamed_call("openai", &endpoint.url)).await;
-            assert!(!response.complete, "{path}: {}", response.status);
+            // If not even its first event passes, the caller gets an error.
+            assert!(response.status == 502 || !response.complete, "{path}: {}", response.status);
             scene.goes_on().await;
         }
     });

@@ -8,7 +8,8 @@ use farthing_tests::provider::json;
 use farthing_tests::run;
 use serde_json::{Value, json};
 
-const CARRIERS: [&str; 5] = ["Authorization", "x-api-key", "x-goog-api-key", "xi-api-key", "?key="];
+const CARRIERS: [&str; 6] =
+    ["Authorization", "x-api-key", "x-goog-api-key", "xi-api-key", "api-key", "?key="];
 
 fn carried(request: Request, carrier: &str, credential: &str) -> Request {
     match carrier {
@@ -118,6 +119,7 @@ fn the_callers_provider_key_replaces_the_credential() {
             ("x-api-key", "x-api-key", "sk-theirs"),
             ("x-goog-api-key", "x-goog-api-key", "sk-theirs"),
             ("xi-api-key", "xi-api-key", "sk-theirs"),
+            ("api-key", "api-key", "sk-theirs"),
         ] {
             let request = carried(forward("GET", &endpoint.url), carrier, &credential);
             let response = request.send(merchant.gateway()).await.unwrap();
@@ -137,11 +139,13 @@ fn a_provider_key_in_another_header_passes_unchanged() {
         let endpoint = merchant.instance.provider.endpoint(|_| json(200, &json!({})));
         let request = forward("GET", &format!("{}?key=provider-key", endpoint.url))
             .header("X-Provider-API-Key", "theirs")
-            .header("x-api-key", "sk-ant-theirs");
+            .header("x-api-key", "sk-ant-theirs")
+            .header("api-key", "azures-own");
         merchant.send(&merchant.secret_key, request).await.expect(200);
         let call = endpoint.only_call();
         assert_eq!(call.head.all("x-provider-api-key"), ["theirs"]);
         assert_eq!(call.head.all("x-api-key"), ["sk-ant-theirs"]);
+        assert_eq!(call.head.all("api-key"), ["azures-own"]);
         assert_eq!(call.head.header("authorization"), None);
         assert!(call.target().ends_with("?key=provider-key"), "{}", call.target());
     });

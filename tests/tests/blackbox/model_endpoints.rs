@@ -138,6 +138,7 @@ fn the_credential_travels_in_every_slot_and_no_key_reaches_another_provider() {
             chat("gpt-4o").header("x-api-key", &key).bearer(foreign),
             chat("gpt-4o").header("x-goog-api-key", &key),
             chat("gpt-4o").header("xi-api-key", &key),
+            chat("gpt-4o").header("api-key", &key).bearer(foreign),
             Request { target: format!("{CHAT}?key={key}&metadata=%7B%22a%22:%22b%22%7D"), ..chat("gpt-4o") },
             Request { target: format!("{CHAT}?key={foreign}"), ..chat("gpt-4o").bearer(&key) },
             Request {
@@ -160,7 +161,7 @@ fn the_credential_travels_in_every_slot_and_no_key_reaches_another_provider() {
             assert!(!head.contains(&key) && !head.contains(foreign), "{head}");
             merchant.charged(&response).await;
         }
-        assert_eq!(openai.calls().len(), 8);
+        assert_eq!(openai.calls().len(), 9);
 
         // A provider's own key goes where that provider takes keys, whatever carried the credential.
         let own = token(&json!({"secret_key": key, "provider_key": "sk-own"}));

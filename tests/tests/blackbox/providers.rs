@@ -9,7 +9,8 @@ use farthing_tests::provider::{Endpoint, Provider, chunk, event_stream, json, js
 use farthing_tests::run;
 use serde_json::{Value, json};
 
-const CARRIERS: [&str; 5] = ["Authorization", "x-api-key", "x-goog-api-key", "xi-api-key", "?key="];
+const CARRIERS: [&str; 6] =
+    ["Authorization", "x-api-key", "x-goog-api-key", "xi-api-key", "api-key", "?key="];
 
 /// The headers in which providers take keys.
 const SLOTS: [&str; 5] = ["authorization", "x-api-key", "x-goog-api-key", "xi-api-key", "api-key"];
@@ -483,6 +484,19 @@ fn azure_bills_by_the_deployment_in_the_url_and_takes_a_managed_key_at_a_named_h
         let call = endpoint.only_call();
         assert_eq!(call.head.all("api-key"), ["sk-managed-azure"]);
         assert!(call.head.all("authorization").is_empty());
+
+        // As Azure's client sends it: our key in its slot, the URL encoded, and the version beside it.
+        let encoded_url = encoded(&endpoint.url);
+        let request = Request::new("POST", format!("/v1/forward/?u={encoded_url}&api-version=2024-10-21"))
+            .header("api-key", merchant.secret_key.as_str())
+            .json(&json!({"model": "gpt-ours", "max_tokens": 10}));
+        let response = request.send(managed.address()).await.unwrap();
+        assert_eq!(response.status, 200, "{}", response.text());
+        assert_eq!(merchant.charged(&response).await["model_cost"]["total"], "0.0102000000");
+        let call = endpoint.calls().pop().unwrap();
+        assert_eq!(call.head.all("api-key"), ["sk-managed-azure"]);
+        assert!(call.target().ends_with("/chat/completions?api-version=2024-10-21"), "{}", call.target());
+        assert!(!format!("{:?}", call.head).contains(&merchant.secret_key));
 
         let in_body = providers[0].endpoint_ending("/openai/v1/responses", move |_| json(200, &answer));
         let body = json!({"model": "gpt-ours", "max_output_tokens": 10});

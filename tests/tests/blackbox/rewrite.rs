@@ -100,6 +100,11 @@ fn clients_of_every_format_call_a_provider_of_another_one() {
         let answer = request.send(managed.address()).await.unwrap();
         assert_eq!(answer.expect(200)["candidates"][0]["content"]["parts"][0]["text"], "Hello.");
         assert_eq!(merchant.charged(&answer).await["total_merchant_cost"], COST);
+        // As a client of Azure sends its key.
+        let request = rewrite("anthropic", url, &anthropic_body("gpt-4o")).header("api-key", key);
+        let answer = request.send(managed.address()).await.unwrap();
+        assert_eq!(answer.expect(200)["content"][0]["text"], "Hello.");
+        assert_eq!(merchant.charged(&answer).await["total_merchant_cost"], COST);
         let body = json!({"model": "gpt-4o", "input": "Hi"});
         let answer = managed.send(key, rewrite("openai", &format!("{url}/responses"), &body)).await;
         assert_eq!(answer.expect(200)["object"], "response");

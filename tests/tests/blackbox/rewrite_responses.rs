@@ -266,6 +266,108 @@ fn a_response_that_cannot_be_converted_is_charged_and_the_caller_gets_an_error()
 }
 
 #[test]
+fn a_stream_without_an_event_is_no_answer_and_the_caller_gets_an_error() {
+    run(async {
+        let managed = Managed::start(&[]).await;
+        let merchant = Merchant::funded("100").await;
+        let stream = [("Content-Type", "text/event-stream")];
+        let empty = managed.openai.endpoint_ending("/v1/chat/completions", move |_| whole(200, &stream, b""));
+        let chunked = managed.openai.endpoint_ending("/v1/chat/completions", |_| {
+            vec![event_stream(), chunk(": comment\n\n"), last_chunk()]
+        });
+        let only_end = managed.openai.endpoint_ending("/v1/chat/completions", |_| {
+            vec![event_stream(), chunk(STREAM[4]), last_chunk()]
+        });
+        for endpoint in [&empty, &chunked, &only_end] {
+            for stream in [true, false] {
+                let mut body = anthropic_body("gpt-4o");
+                body["stream"] = json!(stream);
+                let request = rewrite("anthropic", &endpoint.url, &body);
+                let response = managed.send(&merchant.secret_key, request).await;
+                response.refused(502, "provider_unreachable");
+                assert_eq!(response.head.header("content-type"), Some("application/json"));
+                // It is an answer without usage, as one that cannot be read.
+                merchant.charged(&response).await;
+            }
+            assert_eq!(endpoint.calls().len(), 2);
+        }
+        // What comes before the break is no answer either. What was reported is charged.
+        let broken = managed.openai.endpoint_ending("/v1/chat/completions", |_| {
+            vec![event_stream(), chunk("data: {\"choices\":[],\"usage\":{\"prompt_to"), Step::Close]
+        });
+        let mut body = anthropic_body("gpt-4o");
+        body["stream"] = json!(true);
+        let response = managed.send(&merchant.secret_key, rewrite("anthropic", &broken.url, &body)).await;
+        response.refused(502, "provider_unreachable");
+        assert_eq!(merchant.failed(&response).await["reason"], "provider_gone");
+        merchant.nothing_is_held().await;
+    });
+}
+
+#[test]
+fn the_head_of_a_converted_stream_waits_for_its_first_event_and_a_caller_may_leave_meanwhile() {
+    run(async {
+        let managed = Managed::start(&[]).await;
+        let merchant = Merchant::funded("100").await;
+        let gate = Gate::default();
+        let waits = gate.clone();
+        let endpoint = managed.openai.endpoint_ending("/v1/chat/completions", move |_| {
+            let mut steps = vec![event_stream(), chunk(": comment\n\n"), Step::Wait(waits.clone())];
+            steps.extend(STREAM.map(chunk));
+            steps.push(last_chunk());
+            steps
+        });
+        let mut body = anthropic_body("gpt-4o");
+        body["stream"] = json!(true);
+        let request = rewrite("anthropic", &endpoint.url, &body).bearer(&merchant.secret_key);
+        let mut stays = Connection::open(managed.address()).await.unwrap();
+        stays.send(&request).await.unwrap();
+        let mut leaves = Connection::open(managed.address()).await.unwrap();
+        leaves.send(&request).await.unwrap();
+        eventually("both are called", async || (endpoint.calls().len() == 2).then_some(())).await;
+        let early = tokio::time::timeout(std::time::Duration::from_millis(300), stays.head("POST")).await;
+        assert!(early.is_err(), "the head comes before the first event");
+        drop(leaves);
+        gate.open();
+        let metered = eventually("both are charged", async || {
+            let events = merchant.events().await.into_iter();
+            let metered: Vec<_> = events.filter(|event| event.kind == "request.metered").collect();
+            (metered.len() == 2).then_some(metered)
+        })
+        .await;
+        for event in metered {
+            assert_eq!(
+                (&event.body["total_merchant_cost"], &event.body["marks"]),
+                (&json!(COST), &json!([]))
+            );
+        }
+        merchant.nothing_is_held().await;
+    });
+}
+
+#[test]
+fn a_stream_that_was_not_asked_for_is_charged_and_the_caller_gets_an_error() {
+    run(async {
+        let managed = Managed::start(&[]).await;
+        let merchant = Merchant::funded("100").await;
+        let endpoint = streamed(&managed);
+        let google = format!("{}/v1beta/models/gpt-4o:generateContent", endpoint.url);
+        let contents = json!([{"role": "user", "parts": [{"text": "Hi"}]}]);
+        for request in [
+            rewrite("anthropic", &endpoint.url, &anthropic_body("gpt-4o")),
+            rewrite("google", &google, &json!({"contents": contents})),
+        ] {
+            let response = managed.send(&merchant.secret_key, request).await;
+            response.refused(502, "provider_unreachable");
+            assert_eq!(response.head.header("content-type"), Some("application/json"));
+            let metered = merchant.charged(&response).await;
+            assert_eq!((&metered["total_merchant_cost"], &metered["marks"]), (&json!(COST), &json!([])));
+        }
+        merchant.nothing_is_held().await;
+    });
+}
+
+#[test]
 fn a_converted_response_is_replayed_under_its_idempotency_key() {
     run(async {
         let managed = Managed::start(&[]).await;

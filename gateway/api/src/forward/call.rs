@@ -261,10 +261,10 @@ async fn pass_back(
     parts.version = Version::HTTP_11;
     let share = || forwarder.body_memory.share(call.merchant_id);
     let change = ResponseChange::of(source.rule, parts.status, &mut parts.headers, share);
-    let is_whole = change.is_whole();
+    let decides_head = change.decides_head();
     let recorder =
         source.idempotent_call.map(|idempotent_call| idempotent_call.recorder(parts.status, &parts.headers));
-    let body = if !is_whole && (upstream.is_end_stream() || *method == Method::HEAD) {
+    let body = if !decides_head && (upstream.is_end_stream() || *method == Method::HEAD) {
         // The response has no body, so it is settled before its head is sent.
         let closing = recorder.and_then(|recorder| recorder.sealed(&forwarder.app.server_key));
         let report = scanner.finish(&forwarder.tasks).await.report;
@@ -294,12 +294,13 @@ async fn pass_back(
             open: source.open,
             opened,
         });
-        let settling =
-            async { if is_whole { body.settle_whole().await } else { body.settle_if_whole().await.map(Ok) } };
+        let settling = async {
+            if decides_head { body.wait_for_head().await } else { body.settle_if_whole().await.map(Ok) }
+        };
         let settled = tokio::select! {
             settled = unless_not_opened(&mut opening, settling) => settled,
             // No caller is left to read the error. The response is read on without one.
-            () = source.disconnected.cancelled(), if is_whole => {
+            () = source.disconnected.cancelled(), if decides_head => {
                 return Err(ApiError::Forward(ForwardError::ResponseBrokeOff));
             }
         };
@@ -329,7 +330,7 @@ async fn pass_back(
     Ok(Response::from_parts(parts, body))
 }
 
-/// The error of a call whose whole response was to be converted and is not. The call is settled.
+/// The error of a call of whose response nothing passes, because it cannot be converted. The call is settled.
 fn not_converted(call: OpenCall, error: &ResponseError) -> ApiError {
     let request_id = call.request_id;
     tracing::info!(event = "forward.response_not_passed", %request_id, %error, "a response cannot be passed on");

@@ -53,6 +53,7 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<Forwarder>> {
         ("forwardXApiKey" = []),
         ("forwardXGoogApiKey" = []),
         ("forwardXiApiKey" = []),
+        ("forwardApiKey" = []),
         ("forwardKeyParameter" = []),
     ),
     params(

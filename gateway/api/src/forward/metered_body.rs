@@ -99,8 +99,9 @@ impl MeteredBody {
         }
     }
 
-    /// Waits for the end of a response of which nothing passes before. Whatever decides about the head then has come.
-    pub(super) async fn settle_whole(&mut self) -> Result<Result<(), ResponseError>, Unsettled> {
+    /// Waits for the first bytes that pass of a converted response, or for its end: they decide about the head. An error in
+    /// their place comes when the call is settled.
+    pub(super) async fn wait_for_head(&mut self) -> Result<Result<(), ResponseError>, Unsettled> {
         match poll_fn(|cx| self.poll_next(cx)).await {
             Some(Err(ResponseError::Unsettled(unsettled))) => Err(unsettled),
             Some(Err(error)) => Ok(Err(error)),

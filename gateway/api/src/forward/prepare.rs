@@ -240,7 +240,7 @@ async fn finish(
     };
     if called != CalledEndpoint::Forward {
         headers::fit_whole_body(&mut outgoing_headers, json.as_ref().map_or(0, Bytes::len));
-        if let ResponseRule::Converted(_) = rule {
+        if let ResponseRule::Converted(..) = rule {
             headers::fit_converted_body(&mut outgoing_headers);
         }
         if provider.name == "anthropic" {
@@ -250,7 +250,7 @@ async fn finish(
     let asks_for_usage = match rule {
         ResponseRule::Unchanged | ResponseRule::WithoutUsageChunk => matches!(provider_key, Key::Managed(_)),
         // The usage of a stream is a part of the caller's format, whoever pays.
-        ResponseRule::Converted(_) => provider.is_known(),
+        ResponseRule::Converted(..) => provider.is_known(),
     };
     // The instance pays for calls on its own keys, so these must report their usage and have a list price.
     let stream_usage = provider.stream_usage(&target);

@@ -15,7 +15,7 @@ use super::credential::Found;
 use super::forwarder::Forwarder;
 use super::prepare::{ambiguous_member, check_target, key_parameter};
 use super::request_body::{Ahead, BodyFingerprint, ReadAhead, RequestBody, read_ahead};
-use super::response_change::ResponseRule;
+use super::response_change::{ResponseForm, ResponseRule};
 use super::turns::Turn;
 use super::usage::{
     FormExtent, FormOptions, RequestedOptions, Shape, naming_model, read_bedrock_options, read_form,
@@ -333,12 +333,13 @@ fn convert(
     };
     let json = kept(share, body)?;
     let options = beside_others(json.len(), || read_request(&json));
+    let form = if converted.stream { ResponseForm::Stream } else { ResponseForm::Whole };
     Ok(SentBody {
         json,
         options,
         model: converted.model,
         stream: converted.stream,
-        rule: ResponseRule::Converted(conversion.for_answer(answer)),
+        rule: ResponseRule::Converted(conversion.for_answer(answer), form),
     })
 }
 

@@ -30,7 +30,14 @@ pub(super) enum ResponseRule {
     /// The usage chunk of a stream is removed: the gateway requested it, and the caller did not.
     WithoutUsageChunk,
     /// It is converted into the caller's format.
-    Converted(Conversion),
+    Converted(Conversion, ResponseForm),
+}
+
+/// The form of the response that a caller asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ResponseForm {
+    Whole,
+    Stream,
 }
 
 /// Why the caller gets no complete response although its provider sent one.
@@ -42,6 +49,10 @@ pub(crate) enum NotConverted {
     Compressed,
     #[error("the provider's response is too long to be converted")]
     TooLong,
+    #[error("the provider's response is a stream, although none was asked for")]
+    UnaskedStream,
+    #[error("the provider's stream ended without an event")]
+    EmptyStream,
     #[error(transparent)]
     Memory(#[from] MemoryFull),
 }
@@ -65,6 +76,8 @@ pub(super) enum ResponseChange {
 /// A stream that is converted.
 pub(super) struct ConvertedEvents {
     converter: StreamConverter,
+    /// Whether the caller gets something already.
+    has_passed: bool,
     /// The memory of what the converter keeps: a long event, and an answer that is repeated at its end.
     share: MemoryShare,
 }
@@ -91,7 +104,7 @@ impl ResponseChange {
                 Self::WithoutUsageChunk(ChunkFilter::new())
             }
             ResponseRule::Unchanged | ResponseRule::WithoutUsageChunk => Self::None,
-            ResponseRule::Converted(conversion) => {
+            ResponseRule::Converted(conversion, form) => {
                 let is_stream = status.is_success() && is_event_stream(headers);
                 let is_plain = headers
                     .get_all(CONTENT_ENCODING)
@@ -101,9 +114,13 @@ impl ResponseChange {
                 if !is_plain && status.is_success() {
                     return Self::Failed(NotConverted::Compressed);
                 }
+                if is_stream && form == ResponseForm::Whole {
+                    return Self::Failed(NotConverted::UnaskedStream);
+                }
                 let share = share();
                 if is_stream {
-                    return Self::Events(Box::new(ConvertedEvents { converter: conversion.stream(), share }));
+                    let converter = conversion.stream();
+                    return Self::Events(Box::new(ConvertedEvents { converter, has_passed: false, share }));
                 }
                 Self::Whole(Box::new(Whole { conversion, status, collected: Vec::new(), share }))
             }
@@ -115,9 +132,10 @@ impl ResponseChange {
         matches!(self, Self::None)
     }
 
-    /// Whether nothing passes before the end, so that the end decides about the head as well.
-    pub(super) const fn is_whole(&self) -> bool {
-        matches!(self, Self::Whole(_) | Self::Failed(_))
+    /// Whether the head waits for the first bytes that pass, or for an error in their place. A response that is collected
+    /// has none before its end, and a stream none before its first event.
+    pub(super) const fn decides_head(&self) -> bool {
+        matches!(self, Self::Whole(_) | Self::Events(_) | Self::Failed(_))
     }
 
     /// What passes of a frame that is not the last.
@@ -149,7 +167,7 @@ impl ResponseChange {
         let end = match std::mem::replace(self, Self::Discarded) {
             Self::None | Self::Discarded => Bytes::new(),
             Self::WithoutUsageChunk(mut filter) => filter.end(),
-            Self::Events(events) => events.converter.finish()?.into(),
+            Self::Events(events) => events.finish()?,
             Self::Whole(whole) => whole.convert()?,
             Self::Failed(error) => return Err(error),
         };
@@ -182,12 +200,23 @@ impl ResponseChange {
 
 impl ConvertedEvents {
     fn pass(&mut self, data: &Bytes) -> Result<Bytes, NotConverted> {
-        let Self { converter, share } = self;
+        let Self { converter, has_passed, share } = self;
         let length = converter.kept_bytes() + data.len();
         share.grow_to(length)?;
         // A long event is read at its end. Until then there is little to do, and a thread for each piece would cost more.
         let work = if data.contains(&b'\n') { length } else { data.len() };
-        Ok(beside_others(work, || converter.feed(data))?.into())
+        let converted = beside_others(work, || converter.feed(data))?;
+        *has_passed |= !converted.is_empty();
+        Ok(converted.into())
+    }
+
+    /// The rest. A stream of which nothing passes is no answer.
+    fn finish(self) -> Result<Bytes, NotConverted> {
+        let rest = self.converter.finish()?;
+        if rest.is_empty() && !self.has_passed {
+            return Err(NotConverted::EmptyStream);
+        }
+        Ok(rest.into())
     }
 }
 
@@ -223,4 +252,62 @@ fn fit(headers: &mut HeaderMap, is_stream: bool) {
     }
     let media_type = if is_stream { "text/event-stream" } else { "application/json" };
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+}
+
+#[cfg(test)]
+mod tests {
+    use farthing_formats::Format;
+
+    use super::super::body_memory::BodyMemory;
+    use super::super::turns::tests::merchant;
+    use super::*;
+
+    const FIRST: &str = "data: {\"id\":\"c\",\"model\":\"m\",\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"Hi\"}}]}\n\n";
+
+    /// A stream of Chat Completions for a client of another format.
+    fn stream(client: Format, form: ResponseForm) -> ResponseChange {
+        let conversion = Conversion::between(client, Format::OpenaiChat).unwrap();
+        let mut headers =
+            HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"))]);
+        let share = || BodyMemory::default().share(merchant(1));
+        ResponseChange::of(ResponseRule::Converted(conversion, form), StatusCode::OK, &mut headers, share)
+    }
+
+    fn data(text: &'static str) -> Frame<Bytes> {
+        Frame::data(Bytes::from_static(text.as_bytes()))
+    }
+
+    #[test]
+    fn a_stream_without_an_event_is_no_answer() {
+        for client in [Format::Anthropic, Format::Google, Format::OpenaiResponses] {
+            for sent in
+                [&[][..], &[": a comment\n\n"], &["data: [DONE]\n\n"], &[": one\n", "\ndata: [DONE]\n\n"]]
+            {
+                let mut change = stream(client, ResponseForm::Stream);
+                assert!(change.decides_head());
+                for text in sent {
+                    assert!(change.pass(data(text)).is_none(), "{client:?} {text}");
+                }
+                let end = change.end(None);
+                assert!(matches!(end, Err(NotConverted::EmptyStream)), "{client:?} {sent:?}: {end:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_stream_with_an_event_may_end_early() {
+        let mut change = stream(Format::Anthropic, ResponseForm::Stream);
+        assert!(change.pass(data(FIRST)).is_some());
+        assert!(change.end(None).unwrap().is_none());
+        let mut change = stream(Format::Anthropic, ResponseForm::Stream);
+        assert!(change.end(Some(data(FIRST))).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_stream_that_was_not_asked_for_is_not_converted() {
+        let mut change = stream(Format::Anthropic, ResponseForm::Whole);
+        assert!(change.decides_head());
+        assert!(change.pass(data(FIRST)).is_none());
+        assert!(matches!(change.end(None), Err(NotConverted::UnaskedStream)));
+    }
 }

@@ -110,7 +110,7 @@ impl IntoResponses for Unconverted {
 #[utoipa::path(
     method(post), path = "/chat/completions", operation_id = "create_chat_completion", tag = "models",
     security(("forwardToken" = []), ("forwardXApiKey" = []), ("forwardXGoogApiKey" = []), ("forwardXiApiKey" = []),
-        ("forwardKeyParameter" = [])),
+        ("forwardApiKey" = []), ("forwardKeyParameter" = [])),
     params(
         ("metadata" = Option<String>, Query, description = "Metadata of the request: a JSON object of strings."),
         ("x-service-metadata" = Option<String>, Header, description = "Metadata as a header. It overrides keys of the query parameter."),
@@ -128,7 +128,7 @@ async fn chat_completions(State(forwarder): State<Arc<Forwarder>>, request: Requ
 #[utoipa::path(
     method(post), path = "/responses", operation_id = "create_response", tag = "models",
     security(("forwardToken" = []), ("forwardXApiKey" = []), ("forwardXGoogApiKey" = []), ("forwardXiApiKey" = []),
-        ("forwardKeyParameter" = [])),
+        ("forwardApiKey" = []), ("forwardKeyParameter" = [])),
     params(
         ("metadata" = Option<String>, Query, description = "Metadata of the request: a JSON object of strings."),
         ("x-service-metadata" = Option<String>, Header, description = "Metadata as a header. It overrides keys of the query parameter."),
@@ -147,7 +147,7 @@ async fn responses(State(forwarder): State<Arc<Forwarder>>, request: Request<Bod
 #[utoipa::path(
     method(post), path = "/embeddings", operation_id = "create_embedding", tag = "models",
     security(("forwardToken" = []), ("forwardXApiKey" = []), ("forwardXGoogApiKey" = []), ("forwardXiApiKey" = []),
-        ("forwardKeyParameter" = [])),
+        ("forwardApiKey" = []), ("forwardKeyParameter" = [])),
     params(
         ("metadata" = Option<String>, Query, description = "Metadata of the request: a JSON object of strings."),
         ("x-service-metadata" = Option<String>, Header, description = "Metadata as a header. It overrides keys of the query parameter."),
@@ -165,7 +165,7 @@ async fn embeddings(State(forwarder): State<Arc<Forwarder>>, request: Request<Bo
 #[utoipa::path(
     method(post), path = "/messages", operation_id = "create_message", tag = "models",
     security(("forwardToken" = []), ("forwardXApiKey" = []), ("forwardXGoogApiKey" = []), ("forwardXiApiKey" = []),
-        ("forwardKeyParameter" = [])),
+        ("forwardApiKey" = []), ("forwardKeyParameter" = [])),
     params(
         ("metadata" = Option<String>, Query, description = "Metadata of the request: a JSON object of strings."),
         ("x-service-metadata" = Option<String>, Header, description = "Metadata as a header. It overrides keys of the query parameter."),

@@ -219,6 +219,7 @@ fn security_schemes() -> Value {
         "forwardXApiKey": in_header("x-api-key"),
         "forwardXGoogApiKey": in_header("x-goog-api-key"),
         "forwardXiApiKey": in_header("xi-api-key"),
+        "forwardApiKey": in_header("api-key"),
         "forwardKeyParameter": {
             "type": "apiKey", "in": "query", "name": "key",
             "description": "A credential of the forward endpoint, as in `Authorization`.",

@@ -40,7 +40,7 @@ impl IntoResponses for Responses {
 #[utoipa::path(
     method(post), path = "/rewrite/{format}/{*url}", operation_id = "rewrite", tag = "forward",
     security(("forwardToken" = []), ("forwardXApiKey" = []), ("forwardXGoogApiKey" = []), ("forwardXiApiKey" = []),
-        ("forwardKeyParameter" = [])),
+        ("forwardApiKey" = []), ("forwardKeyParameter" = [])),
     params(
         ("format" = String, Path, description = "The client's format: `openai`, `anthropic` or `google`."),
         ("url" = String, Path, description = "The provider's URL. Raw slashes in it are allowed."),

@@ -20,6 +20,10 @@ use crate::input;
 /// The longest credential that is read, in bytes.
 const MAX_CREDENTIAL: usize = 16 * 1024;
 
+/// The headers whose whole value is the credential, in the order in which they are searched. The last is that of Azure's
+/// clients.
+const KEY_HEADERS: [&str; 4] = ["x-api-key", "x-goog-api-key", "xi-api-key", "api-key"];
+
 /// The prefix of a spend key.
 const SPEND_KEY: &str = "spk_";
 
@@ -150,7 +154,7 @@ fn present<'a>(headers: &'a HeaderMap, keys: &'a [String]) -> Vec<Present<'a>> {
         };
         found.push(Present { slot: Slot::Authorization, scheme, bytes: value.as_bytes(), text });
     }
-    for name in ["x-api-key", "x-goog-api-key", "xi-api-key"] {
+    for name in KEY_HEADERS {
         for value in headers.get_all(name) {
             let text = value.to_str().ok().map(str::trim);
             let bare = text.map(|text| match text.split_once(' ') {
@@ -226,6 +230,7 @@ mod tests {
             ("x-api-key", "aks_test_k", Slot::Plain("x-api-key")),
             ("x-goog-api-key", "aks_test_k", Slot::Plain("x-goog-api-key")),
             ("xi-api-key", "aks_test_k", Slot::Plain("xi-api-key")),
+            ("api-key", "aks_test_k", Slot::Plain("api-key")),
         ] {
             let found = find(&headers(&[(name, value)]), &[], &server_key).unwrap();
             assert_eq!(found.slot, slot);
@@ -242,6 +247,24 @@ mod tests {
         let found = find(&map, &["aks_live_z".to_owned()], &server_key).unwrap();
         assert_eq!(found.slot, Slot::Plain("x-api-key"));
         assert_eq!(found.slots, [Slot::Plain("x-api-key"), Slot::Query]);
+    }
+
+    #[test]
+    fn the_first_slot_with_a_credential_of_ours_decides() {
+        let server_key = ServerKey::random();
+        let order = ["authorization", "x-api-key", "x-goog-api-key", "xi-api-key", "api-key"];
+        let values = order.map(|name| (name, if name == "authorization" { "Bearer aks_k" } else { "aks_k" }));
+        for first in 0..values.len() {
+            let found = find(&headers(&values[first..]), &["aks_k".to_owned()], &server_key).unwrap();
+            let expected = match order[first] {
+                "authorization" => Slot::Authorization,
+                name => Slot::Plain(name),
+            };
+            assert_eq!((found.slot, found.slots.len()), (expected, values.len() - first + 1));
+        }
+        // A key of Azure's own beside ours is the provider's.
+        let map = headers(&[("authorization", "Bearer aks_k"), ("api-key", "azures-own")]);
+        assert_eq!(find(&map, &[], &server_key).unwrap().slots, [Slot::Authorization]);
     }
 
     #[test]
