@@ -9,7 +9,7 @@ use tokio_postgres::types::Type;
 
 use super::lines::{Line, lines};
 use super::query::{blocks_of_time, micros};
-use super::{block_of, first_of};
+use super::{block_of, first_of, postings};
 use crate::query::{self, Error, PartitionClient, text};
 use crate::row::{FromRow, ReadColumn as _, Unreadable};
 
@@ -199,10 +199,7 @@ async fn post(
     let first = first_of(row.block);
     let mut journal = Journal::from_any_append();
     for line in lines(db, &wanted).await?.iter().rev() {
-        let postings = journal.enter(&line.recorded.fact.event).map_err(|why| Unreadable::Value {
-            column: "line",
-            text: format!("an amount at position {} {why}", line.recorded.position),
-        })?;
+        let (postings, _) = postings(&mut journal, &line.recorded.fact.event);
         if line.recorded.position < first || !counts(line) {
             continue;
         }

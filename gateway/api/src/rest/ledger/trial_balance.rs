@@ -34,7 +34,7 @@ pub(super) struct MomentQuery {
     position: Option<values::LogPosition>,
 }
 
-/// The balances of the merchant's double-entry accounts. They add up to zero.
+/// The balances of the merchant's double-entry accounts. They add up to zero, unless figures of an event do not.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct LedgerTrialBalance {
     partition: i16,
@@ -44,7 +44,7 @@ pub(super) struct LedgerTrialBalance {
     at: Option<Timestamp>,
     /// All accounts, in a fixed order.
     accounts: Vec<LedgerAccount>,
-    /// The sum of the balances.
+    /// The sum of the balances: not zero only if something is wrong with the books.
     sum: Balance,
 }
 
