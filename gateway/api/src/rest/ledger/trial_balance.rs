@@ -110,6 +110,7 @@ pub(super) async fn show(
         }
     };
     let balances = within(query::balances(connection.partition(), merchant_id, moment)).await?;
+    let sum = balances.sum().map_err(|why| ApiError::internal(format!("the sum of the balances {why}")))?;
     let account =
         |account: Account| LedgerAccount { account: account.name(), balance: Balance(balances.of(account)) };
     Ok(Reply::ok(LedgerTrialBalance {
@@ -117,7 +118,7 @@ pub(super) async fn show(
         position: balances.position,
         at: at.map(Timestamp),
         accounts: Account::ALL.map(account).into(),
-        sum: Balance(balances.sum()),
+        sum: Balance(sum),
     }))
 }
 
