@@ -146,9 +146,12 @@ fn an_event_that_does_not_add_up_is_shown_and_alarmed_and_the_projection_goes_on
         assert_eq!(sound["sum"], "0.0000000000", "{sound}");
         let page = ask(&made, &gateway, "events?limit=1&kind=wallet.debited").await.expect(200);
         assert_eq!(page["data"][0]["position"], json!(last - 1), "{page}");
-        let counted = scrape(projector.operator).await;
         let labels = [("read_model", "journal")];
-        assert_eq!(counted.count("farthing_projection_doubtful_events_total", &labels), 1);
-        assert_eq!(counted.count("farthing_projection_restarts_total", &labels), 0);
+        let counted = async |name: &str| scrape(projector.operator).await.count(name, &labels);
+        eventually("the projector has raised an alarm", async || {
+            (counted("farthing_projection_doubtful_events_total").await == 1).then_some(())
+        })
+        .await;
+        assert_eq!(counted("farthing_projection_restarts_total").await, 0);
     });
 }
