@@ -4,6 +4,7 @@
 use std::error::Error as StdError;
 use std::fmt;
 
+use rust_decimal::Decimal;
 use serde::Serialize;
 use tokio_postgres::types::private::BytesMut;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
@@ -94,10 +95,44 @@ pub(crate) fn variant_name<T: Serialize>(variant: T) -> String {
     Name(variant).to_string()
 }
 
+/// A decimal of a numeric column, which may have more digits than [`Decimal`] holds. It is exact, or an error.
+pub(crate) struct Exact(pub(crate) Decimal);
+
+impl<'a> FromSql<'a> for Exact {
+    fn from_sql(kind: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn StdError + Sync + Send>> {
+        // It rounds what has too many digits.
+        let decimal = Decimal::from_sql(kind, raw)?;
+        let mut written = BytesMut::new();
+        let _ = decimal.to_sql(kind, &mut written)?;
+        if digits(raw) == digits(&written) {
+            Ok(Self(decimal))
+        } else {
+            Err("the number has more than 28 digits".into())
+        }
+    }
+
+    fn accepts(kind: &Type) -> bool {
+        <Decimal as FromSql<'_>>::accepts(kind)
+    }
+}
+
+/// The weight, the sign and the groups of four digits of a numeric on the wire, without zeros around them.
+fn digits(raw: &[u8]) -> Option<(i32, u16, Vec<u16>)> {
+    let mut words = raw.chunks_exact(2).map(|word| u16::from_be_bytes([word[0], word[1]]));
+    let (_, weight, sign, _) = (words.next()?, words.next()?, words.next()?, words.next()?);
+    let groups: Vec<u16> = words.collect();
+    let first = groups.iter().position(|group| *group != 0).unwrap_or(groups.len());
+    let last = groups.iter().rposition(|group| *group != 0).map_or(first, |last| last + 1);
+    if first == last {
+        return Some((0, 0, Vec::new()));
+    }
+    let leading = i32::try_from(first).ok()?;
+    Some((i32::from(weight.cast_signed()) - leading, sign, groups[first..last].to_vec()))
+}
+
 #[cfg(test)]
 mod tests {
     use farthing_core::meter::{TierType, TokenBasis};
-    use rust_decimal::Decimal;
 
     use super::*;
 
@@ -125,7 +160,29 @@ mod tests {
             decimal.to_sql(&Type::NUMERIC, &mut wire).unwrap();
             let read = Decimal::from_sql(&Type::NUMERIC, &wire).unwrap();
             assert_eq!(read.normalize().to_string(), text);
+            assert_eq!(Exact::from_sql(&Type::NUMERIC, &wire).unwrap().0, decimal);
         }
+    }
+
+    /// A numeric of Postgres with ten fractional digits: groups of four digits, of which so many stand before the point.
+    fn numeric(before: i16, groups: &[u16]) -> Vec<u8> {
+        let count = u16::try_from(groups.len()).unwrap();
+        let head = [count.to_be_bytes(), (before - 1).to_be_bytes(), [0, 0], 10_u16.to_be_bytes()];
+        head.into_iter().chain(groups.iter().map(|group| group.to_be_bytes())).flatten().collect()
+    }
+
+    #[test]
+    fn a_numeric_with_too_many_digits_is_refused_and_not_rounded() {
+        let exact =
+            |wire: &[u8]| Exact::from_sql(&Type::NUMERIC, wire).map(|exact| exact.0.normalize().to_string());
+        // 9 * 10^20, which Postgres writes with ten zeros after the point.
+        assert_eq!(exact(&numeric(6, &[9])).unwrap(), "900000000000000000000");
+        assert_eq!(exact(&numeric(5, &[7, 0, 0, 0, 0, 5000])).unwrap(), "70000000000000000.5");
+        assert_eq!(exact(&numeric(5, &[7, 0, 0, 0, 0, 0, 0, 100])).unwrap(), "70000000000000000.0000000001");
+        let rounded = numeric(6, &[9, 0, 0, 0, 0, 0, 0, 0, 100]);
+        assert!(Decimal::from_sql(&Type::NUMERIC, &rounded).is_ok());
+        let error = exact(&rounded).unwrap_err();
+        assert_eq!(error.to_string(), "the number has more than 28 digits");
     }
 
     #[test]

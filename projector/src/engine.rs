@@ -129,6 +129,20 @@ pub(crate) trait Projection: WriteRows + Default + Send + Sync + 'static {
 
     /// Whether the batch changes no row.
     fn is_empty(&self) -> bool;
+
+    /// Events of the batch that are shown although something is wrong with them.
+    fn doubtful(&self) -> Option<Doubtful> {
+        None
+    }
+}
+
+/// Events whose amounts do not add up. One of them must not stop a read model for all merchants, so it is shown as it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Doubtful {
+    /// How many there are.
+    pub(crate) events: u64,
+    /// The position of the first.
+    pub(crate) first_position: i64,
 }
 
 /// What a projection works with, and how far it has come.
@@ -216,6 +230,7 @@ async fn follow<P: Projection>(
         progress.folded(page.len());
         if stopped.is_some() || !batches.is_empty() || written_at.elapsed() > IDLE_CHECKPOINT {
             generation.write(&batches, &seen).await?;
+            raise_alarms(&batches, progress);
             if page.len() < FULL_EVENTS {
                 tokio::time::sleep_until(written_at + WRITE_INTERVAL).await;
             }
@@ -264,6 +279,18 @@ pub(crate) fn fold<'e, P: Projection>(
         }
     }
     (batches.into_iter().filter(|(_, batch)| !batch.is_empty()).collect(), stopped)
+}
+
+/// Reports the doubtful events of batches that were written.
+fn raise_alarms<P: Projection>(batches: &[(Partition, P)], progress: &Progress) {
+    for (partition, batch) in batches {
+        let Some(Doubtful { events, first_position }) = batch.doubtful() else { continue };
+        progress.doubted(events);
+        tracing::error!(
+            event = "projection.doubtful", model = P::MODEL.name(), %partition, first_position, events,
+            "the amounts of events do not add up: find them with `farthing audit trial-balance`"
+        );
+    }
 }
 
 /// Marks the generation of this program as built once it is near the heads of the log. Returns whether it is.

@@ -32,6 +32,7 @@ pub(crate) struct Progress {
     state: Mutex<(Activity, Positions)>,
     events: Counter,
     restarts: Counter,
+    doubtful: Counter,
 }
 
 impl Progress {
@@ -50,6 +51,11 @@ impl Progress {
     /// It has folded so many events.
     pub(crate) fn folded(&self, events: usize) {
         self.events.inc_by(u64::try_from(events).unwrap_or_default());
+    }
+
+    /// It shows so many events whose amounts do not add up.
+    pub(crate) fn doubted(&self, events: u64) {
+        self.doubtful.inc_by(events);
     }
 
     /// It has failed, and starts again. What it shows stays as it is, and lags more and more.
@@ -89,10 +95,15 @@ impl ProjectorMetrics {
         let events = metrics.counter_family("farthing_projected_events_total", "Events that were folded");
         let restarts = metrics
             .counter_family("farthing_projection_restarts_total", "Restarts of a projection after a failure");
+        let doubtful = metrics.counter_family(
+            "farthing_projection_doubtful_events_total",
+            "Events that are shown although their amounts do not add up",
+        );
         let progress = |name: &'static str| {
             let with = |family: &CounterFamily<1>| family.with([("read_model", name)]);
             let state = Mutex::new((Activity::Stopped, Positions::default()));
-            (name, Arc::new(Progress { state, events: with(&events), restarts: with(&restarts) }))
+            let (events, restarts, doubtful) = (with(&events), with(&restarts), with(&doubtful));
+            (name, Arc::new(Progress { state, events, restarts, doubtful }))
         };
         let names = ReadModel::ALL.into_iter().map(ReadModel::name).chain([OUTBOX]);
         let all: All = Arc::new(names.map(progress).collect());

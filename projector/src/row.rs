@@ -10,7 +10,7 @@ use serde::de::{DeserializeOwned, IntoDeserializer as _};
 use tokio_postgres::Row;
 use tokio_postgres::types::FromSql;
 
-use crate::column::Jsonb;
+use crate::column::{Exact, Jsonb};
 
 /// A column holds a value that no projection writes.
 #[derive(Debug, thiserror::Error)]
@@ -135,12 +135,12 @@ pub(crate) trait ReadColumn {
 
     /// An exact decimal without trailing zeros, at any scale of the column.
     fn decimal(&self, column: &'static str) -> Result<Decimal, Unreadable> {
-        Ok(self.plain::<Decimal>(column)?.normalize())
+        Ok(self.plain::<Exact>(column)?.0.normalize())
     }
 
     /// An exact decimal; zero where the column is null.
     fn decimal_or_zero(&self, column: &'static str) -> Result<Decimal, Unreadable> {
-        Ok(self.plain::<Option<Decimal>>(column)?.unwrap_or_default().normalize())
+        Ok(self.plain::<Option<Exact>>(column)?.map_or(Decimal::ZERO, |exact| exact.0.normalize()))
     }
 
     /// An amount of money.

@@ -32,6 +32,8 @@ pub struct MadeLog {
     pub log: Log,
     /// The merchant.
     pub merchant_id: MerchantId,
+    /// The merchant's own wallet.
+    pub wallet_id: String,
     /// The merchant's key.
     pub secret_key: String,
     /// The merchant's partition.
@@ -50,7 +52,8 @@ impl MadeLog {
         // The states are stored, and do not follow what is appended here.
         log.stored().await;
         let merchant_id = text("merchant_id").parse().expect("a merchant's id");
-        Self { database_url, log, merchant_id, secret_key: text("secret_key"), partition }
+        let (wallet_id, secret_key) = (text("wallet_id"), text("secret_key"));
+        Self { database_url, log, merchant_id, wallet_id, secret_key, partition }
     }
 
     /// Appends events as one record batch. They occur a millisecond apart, from now on. Returns the position of the first.

@@ -5,6 +5,7 @@ use std::io;
 
 use anyhow::{Context as _, Result};
 use chrono::{DateTime, SecondsFormat, Utc};
+use farthing_core::money::exact_sum;
 use farthing_log::audit::export::{Column, Kind, Table, Value};
 use rust_decimal::Decimal;
 
@@ -68,7 +69,7 @@ impl TableFile {
         self.rows += 1;
         for (sum, value) in self.sums.iter_mut().zip(row) {
             let (Some(sum), Some(value)) = (sum, decimal(value)) else { continue };
-            *sum = sum.checked_add(value).ok_or_else(|| io::Error::other("a sum is out of range"))?;
+            *sum = exact_sum(*sum, value).map_err(|why| io::Error::other(format!("a sum {why}")))?;
         }
         self.writer.row(row)
     }

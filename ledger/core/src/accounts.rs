@@ -117,6 +117,12 @@ pub struct Posting {
 /// The postings of an event; empty for one that moves no money.
 pub type JournalEntry = Vec<Posting>;
 
+/// Whether the postings add up to zero. Those of an event do by construction, but for `wallet.debited` and
+/// `request.metered`: their total and its parts are figures of the event, and the command that made it keeps them equal.
+pub fn is_balanced(entry: &[Posting]) -> bool {
+    Amount::sum(entry.iter().map(|posting| posting.amount)).is_ok_and(Amount::is_zero)
+}
+
 /// Makes journal entries of the events of a partition, in their order.
 #[derive(Debug, Default)]
 pub struct Journal {
@@ -347,4 +353,85 @@ fn credit(account: Account, amount: Amount) -> Result<Posting, Error> {
 /// A debit of one account and the credit of another one.
 fn transfer(from: Account, to: Account, amount: Amount) -> Result<JournalEntry, Error> {
     Ok(vec![debit(from, amount), credit(to, amount)?])
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::Value;
+
+    use super::*;
+    use crate::event::codec;
+
+    /// The golden files, of every kind of event: the name, the kind and the body.
+    fn golden() -> Vec<(String, &'static str, Value)> {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+        let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap());
+        files
+            .map(|file| {
+                let name = file.file_name().into_string().unwrap();
+                let kind = codec::kinds().find(|kind| name.starts_with(&format!("{kind}.v1"))).unwrap();
+                let body = std::fs::read_to_string(file.path()).unwrap();
+                (name, kind, serde_json::from_str(&body).unwrap())
+            })
+            .collect()
+    }
+
+    /// Replaces each amount in a body, which has ten fractional digits.
+    fn replace_amounts(value: &mut Value, next: &mut impl FnMut() -> Amount) {
+        match value {
+            Value::String(text) => {
+                if text.split_once('.').is_some_and(|(_, fraction)| fraction.len() == 10)
+                    && text.parse::<Amount>().is_ok()
+                {
+                    *text = next().to_string();
+                }
+            }
+            Value::Array(values) => values.iter_mut().for_each(|value| replace_amounts(value, next)),
+            Value::Object(members) => members.values_mut().for_each(|value| replace_amounts(value, next)),
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+
+    /// The entry of an event, after that of a payment for it, which is `paid`.
+    fn entry(kind: &str, body: &Value, paid: Option<Amount>) -> Result<JournalEntry, Error> {
+        let mut journal = Journal::from_any_append();
+        let payment = body.get("payment_id").or_else(|| body.get("credit_id")).and_then(Value::as_str);
+        if let (Some(amount), Some(payment)) = (paid, payment) {
+            let (_, ulid) = payment.split_once('_').unwrap();
+            journal.paid = Some((format!("pay_{ulid}").parse().unwrap(), amount));
+        }
+        journal.enter(&codec::decode(kind, 1, &body.to_string()).unwrap())
+    }
+
+    #[test]
+    fn the_postings_of_every_golden_event_add_up_to_zero() {
+        let (mut kinds, mut posted) = (std::collections::BTreeSet::new(), 0);
+        for (name, kind, body) in golden() {
+            let entry = entry(kind, &body, None).unwrap();
+            assert!(is_balanced(&entry), "{name}: {entry:?}");
+            kinds.insert(kind);
+            posted += usize::from(!entry.is_empty());
+        }
+        assert_eq!(kinds.len(), codec::kinds().count());
+        assert!(posted > 10, "{posted}");
+    }
+
+    proptest! {
+        #[test]
+        fn postings_add_up_to_zero_whatever_the_amounts(
+            digits in prop::collection::vec(0..u32::MAX, 40), paid in prop::option::of(0..u32::MAX)
+        ) {
+            let paid = paid.map(Amount::last_digits);
+            for (name, kind, mut body) in golden() {
+                let mut digits = digits.iter().cycle();
+                replace_amounts(&mut body, &mut || Amount::last_digits(*digits.next().unwrap()));
+                let entry = entry(kind, &body, paid).unwrap();
+                // Their total and its parts are both in the event.
+                if !matches!(kind, "wallet.debited" | "request.metered") {
+                    prop_assert!(is_balanced(&entry), "{name}: {entry:?}");
+                }
+            }
+        }
+    }
 }

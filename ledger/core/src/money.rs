@@ -95,6 +95,23 @@ impl Amount {
     }
 }
 
+/// The exact sum of two decimals; an error if it needs more than 28 digits. [`Decimal`]'s own addition rounds it then.
+pub fn exact_sum(one: Decimal, other: Decimal) -> Result<Decimal, Error> {
+    let add = |one: Decimal, other: Decimal| {
+        let sum = one.checked_add(other).ok_or(Error::OutOfRange)?;
+        // A sum that was rounded has fewer fractional digits than one of its parts.
+        Ok((sum, sum.is_zero() || sum.scale() >= one.scale().max(other.scale())))
+    };
+    match add(one, other)? {
+        (sum, true) => Ok(sum),
+        // The digits that it lacks may be zeros.
+        (_, false) => match add(one.normalize(), other.normalize())? {
+            (sum, true) => Ok(sum),
+            (_, false) => Err(Error::OutOfRange),
+        },
+    }
+}
+
 /// A sum over a whole ledger, in dollars: exact, and not limited to the range of one amount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Total(Decimal);
@@ -102,12 +119,17 @@ pub struct Total(Decimal);
 impl Total {
     /// The sum plus `amount`; an error beyond 28 digits.
     pub fn plus(self, amount: Amount) -> Result<Self, Error> {
-        self.0.checked_add(amount.0).map(Self).ok_or(Error::OutOfRange)
+        exact_sum(self.0, amount.0).map(Self)
     }
 
     /// The sum of two totals; an error beyond 28 digits.
     pub fn and(self, other: Self) -> Result<Self, Error> {
-        self.0.checked_add(other.0).map(Self).ok_or(Error::OutOfRange)
+        exact_sum(self.0, other.0).map(Self)
+    }
+
+    /// The difference of two totals; an error beyond 28 digits.
+    pub fn less(self, other: Self) -> Result<Self, Error> {
+        exact_sum(self.0, -other.0).map(Self)
     }
 
     /// The exact value.
@@ -285,6 +307,40 @@ mod tests {
     fn the_largest_amount_is_a_million_millions() {
         assert_eq!(Amount::MAX, amount("1000000000000"));
         assert_eq!(Amount::MAX.plus(amount("0.0000000001")), Err(Error::OutOfRange));
+    }
+
+    #[test]
+    fn a_sum_is_exact_or_an_error() {
+        let decimal = |text: &str| Decimal::from_str_exact(text).unwrap();
+        let (large, small) = (decimal("9000000000000000000"), decimal("0.0000000001"));
+        for (one, other, sum) in [
+            ("0.10", "0.2", "0.3"),
+            ("1.50", "-1.5", "0"),
+            ("0", "0.00000000000000000001", "0.00000000000000000001"),
+            ("7922816251426433758.5000000000", "0.4950000000", "7922816251426433758.995"),
+            ("9000000000000000000.00", "0.5000000000", "9000000000000000000.5"),
+            ("90000000000000000000000000", "10.0000000000", "90000000000000000000000010"),
+        ] {
+            assert_eq!(exact_sum(decimal(one), decimal(other)), Ok(decimal(sum)), "{one} + {other}");
+            assert_eq!(exact_sum(decimal(other), decimal(one)), Ok(decimal(sum)), "{other} + {one}");
+        }
+        for (one, other) in [(large, small), (small, -large), (Decimal::MAX, Decimal::MAX)] {
+            assert_eq!(exact_sum(one, other), Err(Error::OutOfRange), "{one} + {other}");
+        }
+    }
+
+    #[test]
+    fn a_total_that_would_be_rounded_is_an_error() {
+        let large =
+            (0..8).try_fold(Total(Decimal::from(1_000_000_000_000_000_000_u64)), |sum, _| sum.and(sum));
+        let large = large.unwrap();
+        assert_eq!(large.decimal().to_string(), "256000000000000000000");
+        assert_eq!(large.plus(amount("1")).unwrap().less(large), Ok(Total(Decimal::ONE)));
+        for last in ["0.0000000001", "-0.0000000001"] {
+            assert_eq!(large.plus(amount(last)), Err(Error::OutOfRange), "{last}");
+            assert_eq!(Total(amount(last).decimal()).and(large), Err(Error::OutOfRange), "{last}");
+            assert_eq!(Total(amount(last).decimal()).less(large), Err(Error::OutOfRange), "{last}");
+        }
     }
 
     #[test]

@@ -3,13 +3,14 @@
 use chrono::{DateTime, Utc};
 use farthing_core::accounts::{Account, Journal};
 use farthing_core::ids::MerchantId;
+use farthing_core::money::{self, exact_sum};
 use rust_decimal::Decimal;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use super::lines::{Line, lines};
 use super::query::{blocks_of_time, micros};
-use super::{block_of, first_of};
+use super::{block_of, first_of, postings};
 use crate::query::{self, Error, PartitionClient, text};
 use crate::row::{FromRow, ReadColumn as _, Unreadable};
 
@@ -64,17 +65,26 @@ impl AccountBalances {
         self.balances[account.index()]
     }
 
-    /// The sum of all balances: zero, unless the books are wrong.
-    pub fn sum(&self) -> Decimal {
-        self.balances.iter().sum()
+    /// The sum of all balances: zero, unless the books are wrong. An error beyond 28 digits.
+    pub fn sum(&self) -> Result<Decimal, money::Error> {
+        self.balances.iter().try_fold(Decimal::ZERO, |sum, balance| exact_sum(sum, *balance))
     }
 
-    fn add(&mut self, position: i64, changes: &Balances) {
+    fn add(&mut self, position: i64, changes: &Balances) -> Result<(), Error> {
         self.position = self.position.max(position);
-        for (balance, change) in self.balances.iter_mut().zip(changes) {
-            *balance += change;
-        }
+        Ok(add_all(&mut self.balances, changes)?)
     }
+}
+
+fn add_all(balances: &mut Balances, changes: &Balances) -> Result<(), Unreadable> {
+    for (account, change) in Account::ALL.into_iter().zip(changes) {
+        let balance = &mut balances[account.index()];
+        *balance = exact_sum(*balance, *change).map_err(|why| Unreadable::Value {
+            column: account.name(),
+            text: format!("{balance} + {change} {why}"),
+        })?;
+    }
+    Ok(())
 }
 
 /// A block with the balances after it.
@@ -140,11 +150,11 @@ async fn after_position(
     let before = rows.next();
     let mut found = AccountBalances::default();
     if last.last_position() <= position {
-        found.add(last.last_position(), &last.balances);
+        found.add(last.last_position(), &last.balances)?;
         return Ok(found);
     }
     if let Some(before) = &before {
-        found.add(before.last_position(), &before.balances);
+        found.add(before.last_position(), &before.balances)?;
     }
     post(db, before.as_ref(), &last, &mut found, |line| line.recorded.position <= position).await?;
     Ok(found)
@@ -164,7 +174,7 @@ async fn before_time(
     let mut before = rows.into_iter().next();
     let mut found = AccountBalances::default();
     if let Some(before) = &before {
-        found.add(before.last_position(), &before.balances);
+        found.add(before.last_position(), &before.balances)?;
     }
     loop {
         let parameters =
@@ -175,8 +185,8 @@ async fn before_time(
             if row.last_us < at_us {
                 let until = before.as_ref().map_or_else(Balances::default, |before| before.balances);
                 let mut changes = row.balances;
-                changes.iter_mut().zip(until).for_each(|(after, until)| *after -= until);
-                found.add(row.last_position(), &changes);
+                add_all(&mut changes, &until.map(|balance| -balance))?;
+                found.add(row.last_position(), &changes)?;
             } else if row.first_us < at_us {
                 post(db, before.as_ref(), &row, &mut found, |line| line.at_us() < at_us).await?;
             }
@@ -199,10 +209,7 @@ async fn post(
     let first = first_of(row.block);
     let mut journal = Journal::from_any_append();
     for line in lines(db, &wanted).await?.iter().rev() {
-        let postings = journal.enter(&line.recorded.fact.event).map_err(|why| Unreadable::Value {
-            column: "line",
-            text: format!("an amount at position {} {why}", line.recorded.position),
-        })?;
+        let (postings, _) = postings(&mut journal, &line.recorded.fact.event);
         if line.recorded.position < first || !counts(line) {
             continue;
         }
@@ -210,7 +217,7 @@ async fn post(
         for posting in postings {
             changes[posting.account.index()] += posting.amount.decimal();
         }
-        found.add(line.recorded.position, &changes);
+        found.add(line.recorded.position, &changes)?;
     }
     Ok(())
 }

@@ -11,8 +11,8 @@ use farthing_schema::read_model::ReadModel;
 use rust_decimal::Decimal;
 
 use super::kinds::{Kinds, number};
-use super::{block_of, first_of};
-use crate::engine::Projection;
+use super::{block_of, first_of, postings};
+use crate::engine::{Doubtful, Projection};
 
 /// The new events of merchants.
 #[derive(Debug)]
@@ -23,13 +23,14 @@ pub(crate) struct JournalBatch {
     /// What is added to the books of each merchant. In the order of their ids, so that two writers cannot deadlock.
     pub(super) books: BTreeMap<MerchantId, Sums>,
     journal: Journal,
+    doubtful: Option<Doubtful>,
 }
 
 impl Default for JournalBatch {
     /// A batch begins with an append, so it has the payment of each purpose.
     fn default() -> Self {
         let (new, blocks, customers, books) = Default::default();
-        Self { new, blocks, customers, books, journal: Journal::from_any_append() }
+        Self { new, blocks, customers, books, journal: Journal::from_any_append(), doubtful: None }
     }
 }
 
@@ -100,7 +101,11 @@ impl Projection for JournalBatch {
         if let Event::Merchant(MerchantEvent::Registered(_)) = &fact.event {
             self.new.push(merchant_id);
         }
-        let postings = self.journal.enter(&fact.event).expect("the parts of an appended amount are in range");
+        let (postings, is_balanced) = postings(&mut self.journal, &fact.event);
+        if !is_balanced {
+            let first = Doubtful { events: 0, first_position: position };
+            self.doubtful.get_or_insert(first).events += 1;
+        }
         let sums = self.books.entry(merchant_id).or_insert_with(|| Sums::starting(at_us));
         sums.add(at_us, &postings);
         let sums = *sums;
@@ -124,16 +129,45 @@ impl Projection for JournalBatch {
     fn is_empty(&self) -> bool {
         self.blocks.is_empty()
     }
+
+    fn doubtful(&self) -> Option<Doubtful> {
+        self.doubtful
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use chrono::{DateTime, TimeDelta};
-    use farthing_core::event::{Fact, WalletCredited};
-    use farthing_core::ids::{CreditId, Mint, WalletId};
+    use farthing_core::event::{Fact, Source, WalletCredited, WalletDebited, WalletSource};
+    use farthing_core::ids::{CreditId, Mint, RequestId, WalletId};
     use farthing_core::partition::Partition;
 
     use super::*;
+
+    #[test]
+    fn an_event_that_does_not_add_up_is_shown_as_it_is_and_counted() {
+        let mint = Mint::default();
+        let id = || mint.next(DateTime::UNIX_EPOCH);
+        let merchant_id = MerchantId::new(id());
+        let amount = |text: &str| text.parse().unwrap();
+        let mut batch = JournalBatch::default();
+        for (position, drawn) in [(7, "2"), (8, "1.5"), (9, "1")] {
+            let event = Event::from(WalletDebited {
+                request_id: RequestId::new(id()),
+                wallet_id: WalletId::new(id()),
+                customer_id: None,
+                amount: amount("2"),
+                sources: vec![WalletSource { source: Source::Balance, amount: amount(drawn) }],
+                balance_after: amount("0"),
+            });
+            let fact = Fact { merchant_id, occurred_at: DateTime::UNIX_EPOCH, event };
+            batch.fold(&Recorded { partition: Partition::new(0), position, fact });
+        }
+        assert_eq!(batch.doubtful(), Some(Doubtful { events: 2, first_position: 8 }));
+        let sums = batch.books[&merchant_id].accounts;
+        assert_eq!(sums.iter().sum::<Decimal>().to_string(), "-1.5");
+        assert_eq!(sums[Account::CallsClearing.index()], Decimal::from(-6));
+    }
 
     #[test]
     fn a_row_has_the_places_of_its_block_and_the_sums_until_its_end() {

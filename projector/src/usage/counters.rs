@@ -1,6 +1,7 @@
 //! The counters of a usage report.
 
 use chrono::{DateTime, TimeDelta, Utc};
+use farthing_core::money::exact_sum;
 use rust_decimal::Decimal;
 use tokio_postgres::Row;
 
@@ -31,15 +32,16 @@ impl Counters {
     /// The sum of both, or none beyond 28 digits.
     #[must_use]
     pub fn plus(&self, other: &Self) -> Option<Self> {
+        let sum = |one, other| exact_sum(one, other).ok();
         Some(Self {
             requests: self.requests.checked_add(other.requests)?,
-            tokens: self.tokens.checked_add(other.tokens)?,
-            model_cost: self.model_cost.checked_add(other.model_cost)?,
-            fee_amount: self.fee_amount.checked_add(other.fee_amount)?,
-            service_charge_amount: self.service_charge_amount.checked_add(other.service_charge_amount)?,
-            total_request_cost: self.total_request_cost.checked_add(other.total_request_cost)?,
-            total_wallet_cost: self.total_wallet_cost.checked_add(other.total_wallet_cost)?,
-            total_merchant_cost: self.total_merchant_cost.checked_add(other.total_merchant_cost)?,
+            tokens: sum(self.tokens, other.tokens)?,
+            model_cost: sum(self.model_cost, other.model_cost)?,
+            fee_amount: sum(self.fee_amount, other.fee_amount)?,
+            service_charge_amount: sum(self.service_charge_amount, other.service_charge_amount)?,
+            total_request_cost: sum(self.total_request_cost, other.total_request_cost)?,
+            total_wallet_cost: sum(self.total_wallet_cost, other.total_wallet_cost)?,
+            total_merchant_cost: sum(self.total_merchant_cost, other.total_merchant_cost)?,
         })
     }
 

@@ -231,16 +231,16 @@ fn payments_are_matched_with_the_processors_own_list() {
             format!("ch_try_{number},{},{},usd,failed", paid.get::<_, &str>(0), paid.get::<_, &str>(2))
         });
         let path = file(instance, "tries.csv", &list(&[&tries[..1], &rows, &tries[1..]].concat()));
-        let (tried, code) = result(instance, &["--payments", &path]).await;
-        assert_eq!((code, &tried["classes"]["matched"]["listed"]), (Some(0), &json!(3)), "{tried}");
+        let (whole, code) = result(instance, &["--payments", &path]).await;
+        assert_eq!((code, &whole["classes"]["matched"]["listed"]), (Some(0), &json!(3)), "{whole}");
         let failed = json!({"recorded": 0, "listed": 2, "recorded_amount": "0.0000000000",
             "listed_amount": "0.0000000000"});
         assert_eq!(
-            (&tried["classes"]["failed_try"], &tried["total"]["listed"]),
+            (&whole["classes"]["failed_try"], &whole["total"]["listed"]),
             (&failed, &json!(5)),
-            "{tried}"
+            "{whole}"
         );
-        assert_eq!(tried["total"]["listed_amount"], "35.5000000000");
+        assert_eq!(whole["total"]["listed_amount"], "35.5000000000");
         let shown = String::from_utf8(reconcile(instance, &["--payments", &path]).await.stdout).unwrap();
         assert!(shown.contains("failed_try") && !shown.contains("missing"), "{shown}");
 

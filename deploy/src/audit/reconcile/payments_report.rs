@@ -81,14 +81,15 @@ fn write_text(rows: &[Vec<String>], result: &PaymentReconciliation) -> io::Resul
         writeln!(out)?;
     }
     let total = |name: &str, totals: &PaymentTotals| {
-        let (in_log, in_list) = (totals.recorded_amount.decimal(), totals.listed_amount.decimal());
+        let (in_log, in_list) = (totals.recorded_amount, totals.listed_amount);
+        let difference = in_list.less(in_log).map_err(io::Error::other)?;
         let counts = [totals.recorded.to_string(), totals.listed.to_string()];
-        let money = [in_log, in_list, in_list - in_log].map(|sum| format!("{sum:.10}"));
-        [name.to_owned()].into_iter().chain(counts).chain(money).collect::<Vec<_>>()
+        let money = [in_log, in_list, difference].map(|sum| format!("{:.10}", sum.decimal()));
+        Ok([name.to_owned()].into_iter().chain(counts).chain(money).collect::<Vec<_>>())
     };
     let report = &result.report;
-    let mut rows: Vec<_> = report.classes.iter().map(|(class, totals)| total(class.name(), totals)).collect();
-    rows.push(total("total", &report.total));
+    let rows = report.classes.iter().map(|(class, totals)| total(class.name(), totals));
+    let rows = rows.chain([total("total", &report.total)]).collect::<io::Result<Vec<_>>>()?;
     table::write_text(&mut out, &TOTALS, &rows)?;
     out.flush()
 }

@@ -6,9 +6,9 @@ use chrono::NaiveDate;
 use rust_decimal::Decimal;
 use serde::Serialize;
 
-use super::{Class, exact_sum};
+use super::Class;
 use crate::event::RequestMetered;
-use crate::money::Error;
+use crate::money::{Error, exact_sum};
 
 /// A figure that is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -74,7 +74,7 @@ impl Figures {
     /// Adds to a figure.
     pub fn add(&mut self, measure: Measure, value: Decimal) -> Result<(), Error> {
         let figure = self.0.entry(measure).or_default();
-        *figure = exact_sum(*figure, value)?;
+        *figure = exact_sum(*figure, value)?.normalize();
         Ok(())
     }
 

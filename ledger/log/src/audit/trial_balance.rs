@@ -2,8 +2,8 @@
 //! bounded by the calls that are open at once.
 
 use chrono::{DateTime, Utc};
-use farthing_core::accounts::{Account, Journal, TrialBalance};
-use farthing_core::money::{Amount, Total};
+use farthing_core::accounts::{Account, Journal, TrialBalance, is_balanced};
+use farthing_core::money::Total;
 use farthing_core::partition::Partition;
 use serde::Serialize;
 
@@ -133,8 +133,7 @@ impl Visitor for PostPartition<'_> {
             return Ok(());
         }
         self.report.events += 1;
-        let sum = Amount::sum(entry.iter().map(|posting| posting.amount));
-        if !sum.is_ok_and(Amount::is_zero) {
+        if !is_balanced(&entry) {
             self.report.findings.find(|| format!("{place}: the journal entry does not add up to zero"));
         }
         self.report.accounts.post(&entry)?;
@@ -146,6 +145,7 @@ impl Visitor for PostPartition<'_> {
 mod tests {
     use farthing_core::event::{Event, Fact, Source, WalletDebited, WalletSource};
     use farthing_core::ids::{MerchantId, RequestId, WalletId};
+    use farthing_core::money::Amount;
 
     use super::*;
 

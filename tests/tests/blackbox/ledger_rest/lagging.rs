@@ -1,4 +1,5 @@
-//! The ledger over REST while part of it cannot be shown: events that left the log, and a read model that lags behind it.
+//! The ledger over REST while something is wrong: events that left the log, a read model that lags behind it, and an event
+//! whose figures do not add up.
 
 use chrono::TimeDelta;
 use farthing_core::event::Event;
@@ -7,7 +8,10 @@ use farthing_tests::instance::Instance;
 use farthing_tests::log::Logged;
 use farthing_tests::made_log::{MadeLog, golden};
 use farthing_tests::run;
+use farthing_tests::scrape::scrape;
 use farthing_tests::side_gateway::SideGateway;
+use farthing_tests::side_projector::SideProjector;
+use farthing_tests::wait::eventually;
 use serde_json::{Value, json};
 
 use super::{accounts, named, shown, shown_accounts, time};
@@ -104,5 +108,50 @@ fn a_trial_balance_of_a_moment_that_the_read_model_has_not_reached_is_refused() 
             assert_eq!(shown_accounts(&answer), expected(behind), "{moment}");
         }
         balance(&format!("position={}", behind + 1)).await.refused(400, "validation_error");
+    });
+}
+
+#[test]
+fn an_event_that_does_not_add_up_is_shown_and_alarmed_and_the_projection_goes_on() {
+    run(async {
+        let instance = Instance::shared().await;
+        let made = MadeLog::new(instance, "doubtful_event").await;
+        let sources = json!([{"source": "balance", "amount": "1.5"}]);
+        let debited = golden(
+            "wallet.debited.v1",
+            &[
+                ("wallet_id", json!(made.wallet_id)),
+                ("customer_id", Value::Null),
+                ("amount", json!("2")),
+                ("sources", sources),
+            ],
+        );
+        made.append(vec![debited]).await;
+        let last = made.append(vec![credit(1)]).await;
+        let projector = SideProjector::on(instance, &made.database_url).await;
+        let gateway = SideGateway::on(instance, &made.database_url, &[]).await;
+        let balance = eventually("the read model has passed the event", async || {
+            let answer = ask(&made, &gateway, &format!("trial_balance?position={last}")).await;
+            (answer.status == 200).then(|| answer.expect(200))
+        })
+        .await;
+        assert_eq!(
+            (&balance["sum"], &balance["position"]),
+            (&json!("-0.5000000000"), &json!(last)),
+            "{balance}"
+        );
+        let before = ask(&made, &gateway, &format!("trial_balance?position={}", last - 1)).await.expect(200);
+        assert_eq!(before["sum"], "-0.5000000000", "{before}");
+        let sound = ask(&made, &gateway, &format!("trial_balance?position={}", last - 2)).await.expect(200);
+        assert_eq!(sound["sum"], "0.0000000000", "{sound}");
+        let page = ask(&made, &gateway, "events?limit=1&kind=wallet.debited").await.expect(200);
+        assert_eq!(page["data"][0]["position"], json!(last - 1), "{page}");
+        let labels = [("read_model", "journal")];
+        let counted = async |name: &str| scrape(projector.operator).await.count(name, &labels);
+        eventually("the projector has raised an alarm", async || {
+            (counted("farthing_projection_doubtful_events_total").await == 1).then_some(())
+        })
+        .await;
+        assert_eq!(counted("farthing_projection_restarts_total").await, 0);
     });
 }

@@ -34,7 +34,7 @@ pub(super) struct MomentQuery {
     position: Option<values::LogPosition>,
 }
 
-/// The balances of the merchant's double-entry accounts. They add up to zero.
+/// The balances of the merchant's double-entry accounts. They add up to zero, unless figures of an event do not.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct LedgerTrialBalance {
     partition: i16,
@@ -44,7 +44,7 @@ pub(super) struct LedgerTrialBalance {
     at: Option<Timestamp>,
     /// All accounts, in a fixed order.
     accounts: Vec<LedgerAccount>,
-    /// The sum of the balances.
+    /// The sum of the balances: not zero only if something is wrong with the books.
     sum: Balance,
 }
 
@@ -110,6 +110,7 @@ pub(super) async fn show(
         }
     };
     let balances = within(query::balances(connection.partition(), merchant_id, moment)).await?;
+    let sum = balances.sum().map_err(|why| ApiError::internal(format!("the sum of the balances {why}")))?;
     let account =
         |account: Account| LedgerAccount { account: account.name(), balance: Balance(balances.of(account)) };
     Ok(Reply::ok(LedgerTrialBalance {
@@ -117,7 +118,7 @@ pub(super) async fn show(
         position: balances.position,
         at: at.map(Timestamp),
         accounts: Account::ALL.map(account).into(),
-        sum: Balance(balances.sum()),
+        sum: Balance(sum),
     }))
 }
 
