@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use farthing_api::catalogue::Catalogue;
+use farthing_api::catalogue::{self, Catalogue};
 
 const BUILT_IN: &str = include_str!("../prices/catalogue.json");
 
@@ -28,9 +28,18 @@ impl Prices {
 
 /// The catalogue in the file at `path`.
 pub(crate) fn read(path: &Path) -> Result<Catalogue> {
+    read_with(path, Catalogue::read)
+}
+
+/// The same of a file that need not say where its prices are from, for a comparison.
+pub(crate) fn read_prices(path: &Path) -> Result<Catalogue> {
+    read_with(path, Catalogue::read_prices)
+}
+
+fn read_with(path: &Path, reader: fn(&str) -> Result<Catalogue, catalogue::Error>) -> Result<Catalogue> {
     let shown = path.display();
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
-    Catalogue::read(&text).with_context(|| format!("{shown} is not a price catalogue"))
+    reader(&text).with_context(|| format!("{shown} is not a price catalogue"))
 }
 
 #[cfg(test)]

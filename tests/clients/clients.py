@@ -104,10 +104,18 @@ class Client:
     base: str = ""
     # The routes that its way of building URLs cannot take.
     cannot: tuple = ()
+    # The provider that it is made for, if that is not the one of its format.
+    provider: str = ""
 
 
 CLIENTS = [
     Client("openai (Python)", "python", "openai_client", "openai", OPENAI, "/v1/"),
+    # It appends the deployment, which only Azure has in its URLs.
+    Client(
+        "openai (Python), AzureOpenAI", "python", "azure_client", "openai",
+        [*CHAT, "stream_without_usage", "audio", "embeddings", *REFUSALS], "/openai/",
+        cannot=tuple(route for route in ROUTES if route != "forward"), provider="azure",
+    ),
     Client("openai (npm)", "node", "openai", "openai", OPENAI, "/v1"),
     Client("anthropic (Python)", "python", "anthropic_client", "anthropic", [*CHAT, "thinking", *REFUSALS]),
     Client("@anthropic-ai/sdk (npm)", "node", "anthropic", "anthropic", [*CHAT, "thinking", *REFUSALS]),
@@ -153,6 +161,9 @@ OTHERS = [
     "nebius", "sambanova", "hyperbolic", "moonshot", "zai", "dashscope", "nvidia", "github", "huggingface", "vercel",
 ]
 
+# All that have a relay. Azure has a client of its own.
+RELAYED = [*OTHERS, "azure"]
+
 # Those of their endpoints that real clients call, by forward, with the format and the scenarios of each.
 ENDPOINTS_OF_OTHERS = {
     "chat": ("openai", ["chat", "stream"]),
@@ -167,7 +178,7 @@ CLIENTS_OF_OTHERS = ("openai (Python)", "openai (npm)", "anthropic (Python)", "@
 # The route of these calls. It is forward, with a provider for each.
 TO_OTHERS = "other providers"
 
-MODELS |= {(provider, f"mock-{provider}") for provider in OTHERS}
+MODELS |= {(provider, f"mock-{provider}") for provider in RELAYED}
 
 # What is not converted: vectors and sound have no counterpart everywhere, and OpenAI's completions show no thoughts.
 # Only forward takes sound and images to be made.
@@ -176,6 +187,8 @@ ONLY_UNCONVERTED = {"embeddings", "thinking", "audio"}
 
 def provider_of(client, route):
     """The provider that answers."""
+    if client.provider:
+        return client.provider
     if route == "model_google":
         return "google"
     return client.format if route in UNCONVERTED else CONVERTED[client.format]

@@ -3,7 +3,7 @@ what the mock says that it reported and from the prices of the run."""
 
 from decimal import ROUND_HALF_UP, Decimal
 
-from clients import MODELS, OTHERS, OWN_KEY
+from clients import MODELS, OWN_KEY, RELAYED
 from instance import FEES, FUNDS
 
 # Dollars per million tokens, of input and of output.
@@ -11,7 +11,7 @@ PRICES = {
     "openai": ("2.3456789012", "9.8765432109"),
     "anthropic": ("3.1415926535", "15.2718281828"),
     "google": ("0.1234567891", "0.4142135623"),
-    **{provider: (f"1.{number:02}01234567", f"5.{number:02}12345678") for number, provider in enumerate(OTHERS)},
+    **{provider: (f"1.{number:02}01234567", f"5.{number:02}12345678") for number, provider in enumerate(RELAYED)},
 }
 
 # Dollars per character that is spoken, and per second that is heard.

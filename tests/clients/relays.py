@@ -8,7 +8,7 @@ import pathlib
 import sys
 import urllib.parse
 
-from clients import OTHERS
+from clients import RELAYED
 
 
 async def pass_on(source, target):
@@ -33,7 +33,7 @@ def relay(folder):
 
 
 async def main(folder):
-    servers = {name: await asyncio.start_server(relay(folder), "127.0.0.1", 0) for name in OTHERS}
+    servers = {name: await asyncio.start_server(relay(folder), "127.0.0.1", 0) for name in RELAYED}
     addresses = {name: "%s:%d" % server.sockets[0].getsockname() for name, server in servers.items()}
     written = folder / "relays.new"
     written.write_text(json.dumps(addresses))

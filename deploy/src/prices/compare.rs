@@ -44,7 +44,7 @@ struct Difference {
 
 /// Runs the subcommand.
 pub(super) fn run(args: &Args) -> Result<ExitCode> {
-    let (first, second) = (price_files::read(&args.first)?, price_files::read(&args.second)?);
+    let (first, second) = (price_files::read_prices(&args.first)?, price_files::read_prices(&args.second)?);
     let (first, mut second) = (entries(&first), entries(&second));
     let mut comparison =
         Comparison { same: 0, different: Vec::new(), only_in_first: Vec::new(), only_in_second: Vec::new() };

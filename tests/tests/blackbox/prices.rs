@@ -106,6 +106,26 @@ fn two_files_are_compared_model_by_model() {
 }
 
 #[test]
+fn a_file_without_its_origin_is_compared_and_not_valid() {
+    let whole = file("origin", "whole.json", "2026-11-20", FIRST);
+    let bare = whole.with_file_name("bare.json");
+    std::fs::write(&bare, format!(r#"{{"source":"s","models":[{FIRST}]}}"#)).unwrap();
+    let (code, comparison) = told(&["compare", shown(&whole), shown(&bare)]);
+    assert_eq!((code, &comparison["same"]), (Some(0), &json!(3)));
+    let (code, verdict) = told(&["validate", shown(&bare)]);
+    assert_eq!((code, &verdict["valid"]), (Some(1), &json!(false)));
+    let error = verdict["error"].as_str().unwrap();
+    for part in ["`licence` is missing", "`taken`", "YYYY-MM-DD", "farthing prices compare"] {
+        assert!(error.contains(part), "{error}");
+    }
+    // A file with a wrong price is none for a comparison either.
+    let wrong = whole.with_file_name("wrong.json");
+    std::fs::write(&wrong, r#"{"source":"s","models":[{"provider":"p","model":"m","input_per_1m":"-1"}]}"#)
+        .unwrap();
+    assert_eq!(prices(&["compare", shown(&whole), shown(&wrong)]).status.code(), Some(1));
+}
+
+#[test]
 fn a_file_of_what_two_others_agree_on_is_valid() {
     let first = file("agree", "first.json", "2026-11-20", FIRST);
     let second = file("agree", "second.json", "2026-11-22", SECOND);

@@ -1,5 +1,7 @@
 //! The mock's endpoints.
 
+use std::borrow::Cow;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::{HeaderName, HeaderValue, Method, StatusCode};
@@ -27,7 +29,7 @@ pub(super) fn respond(call: &Call<'_>) -> MockResponse {
     if let Some(error) = provider_error::asked_for(call) {
         return error;
     }
-    match (&call.head.method, path) {
+    match (&call.head.method, &*without_deployment(path)) {
         (&Method::POST, "/v1/chat/completions") => chat_completions::respond(call),
         (&Method::POST, "/v1/responses") => responses::respond(call),
         (&Method::POST, "/v1/messages") => messages::respond(call),
@@ -46,6 +48,17 @@ pub(super) fn respond(call: &Call<'_>) -> MockResponse {
             _ => not_found(call),
         },
         _ => not_found(call),
+    }
+}
+
+/// A path of Azure's, `/openai/deployments/{name}/…` or `/openai/v1/…`, as OpenAI has it. Others stay.
+fn without_deployment(path: &str) -> Cow<'_, str> {
+    let Some(of_azure) = path.strip_prefix("/openai") else { return Cow::Borrowed(path) };
+    let deployment = of_azure.strip_prefix("/deployments/").and_then(|rest| rest.split_once('/'));
+    match deployment {
+        Some((_, rest)) => Cow::Owned(format!("/v1/{rest}")),
+        None if of_azure.starts_with("/v1/") => Cow::Borrowed(of_azure),
+        None => Cow::Borrowed(path),
     }
 }
 
@@ -166,6 +179,20 @@ pub(super) mod tests {
         assert!(!text.contains("\"usage\":"), "{text}");
         let (text, _) = post("/v1/messages?usage=%7B%22input_tokens%22%3A-1%7D", r#"{"messages":[]}"#);
         assert!(text.ends_with(r#","usage":{"input_tokens":-1}}"#), "{text}");
+    }
+
+    #[test]
+    fn an_azure_path_is_that_of_openai() {
+        let body = r#"{"model":"m","messages":[{"role":"user","content":"Hi"}]}"#;
+        for path in
+            ["/openai/deployments/d/chat/completions?api-version=2024-10-21", "/openai/v1/chat/completions"]
+        {
+            let (text, response) = post(path, body);
+            assert_eq!(response.status, StatusCode::OK, "{path}: {text}");
+        }
+        for path in ["/openai/chat/completions", "/openai/deployments/d", "/openaiv1/chat/completions"] {
+            assert_eq!(post(path, body).1.status, StatusCode::NOT_FOUND, "{path}");
+        }
     }
 
     #[test]

@@ -25,6 +25,15 @@ pub enum Error {
     /// The file is not JSON of the form of a catalogue. Amounts are decimal strings.
     #[error("{0}")]
     Form(#[from] serde_json::Error),
+    /// The file does not say where its prices are from.
+    #[error(
+        "the field `{field}` is missing: beside `models`, a price file has `source`, `licence` (texts) and `taken` (the day \
+         of the prices, YYYY-MM-DD). Add it to the file; only `farthing prices compare` reads one without `licence` and `taken`"
+    )]
+    Origin {
+        /// The missing field.
+        field: &'static str,
+    },
     /// An entry breaks a rule.
     #[error("{provider} {model:?}: {why}")]
     Entry {
@@ -60,9 +69,8 @@ pub struct Catalogue {
 struct File {
     #[serde(rename = "source")]
     _source: String,
-    #[serde(rename = "licence")]
-    _licence: String,
-    taken: NaiveDate,
+    licence: Option<String>,
+    taken: Option<NaiveDate>,
     models: Vec<Entry>,
 }
 
@@ -172,9 +180,22 @@ impl Catalogue {
     /// Reads a file.
     pub fn read(json: &str) -> Result<Self, Error> {
         let file: File = serde_json::from_str(json)?;
-        let taken_at = file.taken.and_time(NaiveTime::MIN).and_utc();
+        file.licence.as_ref().ok_or(Error::Origin { field: "licence" })?;
+        let taken = file.taken.ok_or(Error::Origin { field: "taken" })?;
+        Self::of_models(file.models, taken)
+    }
+
+    /// Reads a file that need not have `licence` and `taken`, to compare its prices with those of another. Without a day,
+    /// they count as taken on 1970-01-01.
+    pub fn read_prices(json: &str) -> Result<Self, Error> {
+        let file: File = serde_json::from_str(json)?;
+        Self::of_models(file.models, file.taken.unwrap_or_default())
+    }
+
+    fn of_models(models: Vec<Entry>, taken: NaiveDate) -> Result<Self, Error> {
+        let taken_at = taken.and_time(NaiveTime::MIN).and_utc();
         let mut catalogue = Self::default();
-        for entry in file.models {
+        for entry in models {
             let wrong =
                 |why| Error::Entry { provider: entry.provider.clone(), model: entry.model.clone(), why };
             if let Some(why) = entry.fault() {
@@ -243,6 +264,22 @@ mod tests {
         assert_eq!(listed.taken_at.to_rfc3339(), "2026-11-20T00:00:00+00:00");
         for (provider, model) in [("p", "m-2024-01-01"), ("p", "M"), ("q", "m"), ("p", "")] {
             assert_eq!(catalogue.find(provider, model), None, "{provider} {model}");
+        }
+    }
+
+    #[test]
+    fn a_file_without_its_origin_is_read_for_a_comparison_alone() {
+        let models = r#"{"provider":"p","model":"m","per_request":"1"}"#;
+        for (head, missing) in [
+            (String::new(), "licence"),
+            (r#""taken":"2026-11-20","#.to_owned(), "licence"),
+            (r#""licence":"l","#.to_owned(), "taken"),
+        ] {
+            let json = format!(r#"{{"source":"s",{head}"models":[{models}]}}"#);
+            let error = Catalogue::read(&json).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("the field `{missing}` is missing")), "{error}");
+            let price = &Catalogue::read_prices(&json).unwrap().find("p", "m").unwrap().price.clone();
+            assert_eq!(price.per_request, Some("1".parse().unwrap()));
         }
     }
 
