@@ -17,7 +17,7 @@ use http::header::{ACCEPT_ENCODING, CONTENT_TYPE, TRANSFER_ENCODING};
 use http::{HeaderValue, Method, Request, Uri, Version};
 use http_body::Body as _;
 
-use super::body_memory::beside_others;
+use super::body_memory::{BodyKind, beside_others};
 use super::call_trace::CallTrace;
 use super::called_endpoint::CalledEndpoint;
 use super::forwarder::Forwarder;
@@ -105,7 +105,7 @@ pub(super) async fn prepare(
     let turn = forwarder.turns.body_of(merchant_id);
     turn.step().await;
     let key = idempotent_call::key(&parts.method, &parts.headers)?.map(str::to_owned);
-    let (idle, share) = (app.timeouts.body, || forwarder.body_memory.share(merchant_id));
+    let (idle, share) = (app.timeouts.body, || forwarder.body_memory.share(merchant_id, BodyKind::Request));
     let read = match addressed {
         Addressed::Forward { recorded, target } => {
             let provider = app.providers.at(&recorded);
