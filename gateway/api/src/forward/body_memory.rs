@@ -374,7 +374,8 @@ pub(super) mod tests {
         let mut random = 1_u64;
         for _ in 0..20_000 {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let [number, units, place, kind] = [33, 40, 48, 56].map(|by| (random >> by) as usize);
+            let [number, units, place, kind] =
+                [33, 40, 48, 56].map(|by| usize::from((random >> by).to_le_bytes()[0]));
             if number % 3 == 0 && !shares.is_empty() {
                 shares.swap_remove(place % shares.len());
                 continue;

@@ -33,6 +33,7 @@ use super::usage::{RequestedStream, Shape, requesting_usage};
 use super::whole_body::read_whole;
 use super::{credential, metadata};
 use crate::caller_address::CallerAddress;
+use crate::caller_key::CallerKey;
 use crate::error::{ApiError, AuthError, ForwardError, Issue};
 use crate::known_keys::Owner;
 use crate::model_endpoints::{AllowedProviders, ModelEndpoint};
@@ -94,6 +95,7 @@ pub(super) async fn prepare(
     let Owner { partition, merchant_id } =
         app.known_keys.owner_of(&found.credential.caller, address, &app.ledger, &app.reads).await?;
     trace.authenticated(&app.traces, (called, &parts), request_id);
+    let caller_key = CallerKey::from(&found.credential.caller);
     CallInFlight::belongs_to(merchant_id, &parts.extensions)?;
     let allowed = match called {
         CalledEndpoint::Model(endpoint) => {
@@ -132,13 +134,13 @@ pub(super) async fn prepare(
             }
         }
         Addressed::ByModel(endpoint) => {
-            let conversions = turn.conversions();
+            let conversions = turn.conversions(caller_key);
             let whole = read_whole(&parts.headers, body, turn, idle, share()).await?;
             let _turn = conversions.turn(whole.len()).await?;
             ReadCall::by_model(forwarder, (endpoint, &allowed), &whole, (&query, &found), share())?
         }
         Addressed::Rewrite(rewrite) => {
-            let conversions = turn.conversions();
+            let conversions = turn.conversions(caller_key);
             let whole = read_whole(&parts.headers, body, turn, idle, share()).await?;
             let _turn = conversions.turn(whole.len()).await?;
             ReadCall::rewritten(forwarder, rewrite, &whole, share())?
