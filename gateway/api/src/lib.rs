@@ -2,6 +2,7 @@
 
 mod app;
 mod caller_address;
+mod caller_key;
 mod checkout;
 mod db;
 mod docs;

@@ -5,16 +5,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use farthing_tests::client::{Request, Response};
+use farthing_tests::client::{Connection, Request, Response};
 use farthing_tests::instance::resident_kib;
 use farthing_tests::merchant::{Merchant, forward};
 use farthing_tests::provider::{
     Endpoint, Gate, Step, chunk, event_stream, head, json as answer_json, last_chunk,
 };
 use farthing_tests::run;
+use farthing_tests::scrape::scrape;
 use farthing_tests::side_gateway::SideGateway;
 use farthing_tests::wait::within;
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt as _;
 use tokio::task::JoinSet;
 
 const MIB: usize = 1024 * 1024;
@@ -190,5 +192,104 @@ fn streams_that_hold_back_long_events_take_a_share_of_the_memory() {
             assert!(!passed, "{}: {}", response.status, response.text());
         }
         scene.goes_on().await;
+    });
+}
+
+/// Merchants that hold as many long bodies as they get, and the requests and the streams of each. Together each kind is as
+/// long as all the memory that there is for both.
+const GREEDY: usize = 4;
+const HELD_BY_EACH: usize = 8;
+
+/// What a body takes no share of the memory for, in bytes.
+const FREE_BYTES: usize = 256 * 1024;
+
+/// The calls that the gateway takes: enough for all that are held.
+const CALLS: &str = "--max-calls=256";
+
+#[test]
+fn merchants_that_hold_long_bodies_leave_room_for_a_usual_request_and_response_of_another() {
+    run(async {
+        let victim = Merchant::funded("10").await;
+        let mut greedy = Vec::new();
+        for _ in 0..GREEDY {
+            greedy.push(Merchant::funded("10").await);
+        }
+        let gateway = SideGateway::start(victim.instance, &["--allow-address=127.0.0.0/8", CALLS]).await;
+        // Responses: streams whose first event does not end.
+        let (sent, gate) = (Arc::new(AtomicU64::new(0)), Gate::default());
+        let (counted, waits) = (Arc::clone(&sent), gate.clone());
+        let stream = victim.instance.provider.endpoint_ending("/chat/completions", move |_| {
+            let headers = [("Content-Type", "text/event-stream")];
+            let flood = Step::Flood(HELD_BYTES, Arc::clone(&counted));
+            vec![head(200, &headers), flood, Step::Wait(waits.clone()), Step::Close]
+        });
+        let (mut streams, to) = (JoinSet::new(), gateway.address);
+        for merchant in &greedy {
+            for _ in 0..HELD_BY_EACH {
+                let call = streamed_call("anthropic", &stream.url).bearer(&merchant.secret_key);
+                streams.spawn(async move { call.send(to).await });
+            }
+        }
+        let held = (GREEDY * HELD_BY_EACH) as u64;
+        within(PATIENCE, "all streams are read", async || {
+            (sent.load(Ordering::SeqCst) == held * HELD_BYTES).then_some(())
+        })
+        .await;
+        // Requests, of which the last byte does not come.
+        let length = usize::try_from(HELD_BYTES).unwrap() + FREE_BYTES;
+        let target = format!("/v1/rewrite/anthropic/{}", stream.url);
+        let refused = Arc::new(AtomicU64::new(0));
+        let mut requests = JoinSet::new();
+        for merchant in &greedy {
+            for _ in 0..HELD_BY_EACH {
+                let call = Request::new("POST", target.clone())
+                    .header("Content-Type", "application/json")
+                    .header("Content-Length", (length + 1).to_string())
+                    .bearer(&merchant.secret_key);
+                let refused = Arc::clone(&refused);
+                requests.spawn(async move {
+                    let mut connection = Connection::open(to).await.unwrap();
+                    connection.send_head(&call).await.unwrap();
+                    // A refused call may be closed before all of it is written.
+                    let _ = connection.write.write_all(&vec![b' '; length]).await;
+                    let _ = connection.response("POST").await;
+                    refused.fetch_add(1, Ordering::SeqCst);
+                });
+            }
+        }
+        let memory = "farthing_long_body_memory_bytes";
+        within(PATIENCE, "the requests are held or refused", async || {
+            let is_held = (held - refused.load(Ordering::SeqCst)) * HELD_BYTES;
+            let taken = scrape(gateway.operator).await.count(memory, &[("kind", "request")]);
+            (taken > 0 && taken == is_held).then_some(())
+        })
+        .await;
+        // Another merchant has a long request converted, and a long response.
+        let text = "x".repeat(MIB);
+        let message = json!({"role": "assistant", "content": text});
+        let answer = json!({
+            "id": "c", "object": "chat.completion", "created": 1, "model": "m",
+            "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+            "usage": {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4},
+        });
+        let endpoint =
+            victim.instance.provider.endpoint_ending("/chat/completions", move |_| answer_json(200, &answer));
+        let messages = json!([{"role": "user", "content": text}]);
+        let call = Request::new("POST", format!("/v1/rewrite/anthropic/{}", endpoint.url))
+            .json(&json!({"model": "m", "max_tokens": 9, "messages": messages}));
+        let response = call.bearer(&victim.secret_key).send(gateway.address).await.unwrap();
+        let converted = response.expect(200);
+        assert!(response.complete);
+        assert_eq!(converted["content"][0]["text"].as_str().map(str::len), Some(MIB));
+        assert_eq!(endpoint.only_call().body.len() / MIB, 1);
+        assert_eq!(victim.charged(&response).await["usage"]["tokens"]["input"], 3);
+        // What was held is free again.
+        requests.shutdown().await;
+        gate.open();
+        streams.join_all().await;
+        within(PATIENCE, "the memory is free", async || {
+            (scrape(gateway.operator).await.count(memory, &[]) == 0).then_some(())
+        })
+        .await;
     });
 }

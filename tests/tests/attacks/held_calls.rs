@@ -1,9 +1,10 @@
-//! Calls that are held open: those of one merchant leave room for the calls of others.
+//! Calls that are held open: those of one merchant, and of one key, leave room for the calls of others.
 
 use farthing_tests::client::Request;
 use farthing_tests::merchant::{Merchant, forward};
 use farthing_tests::provider::{Gate, Step, json as answer_json};
 use farthing_tests::run;
+use farthing_tests::scrape::scrape;
 use farthing_tests::side_gateway::SideGateway;
 use farthing_tests::wait::eventually;
 use serde_json::json;
@@ -12,6 +13,9 @@ use tokio::task::JoinSet;
 /// The calls that the gateway takes, and those that it takes of one merchant.
 const CALLS: usize = 8;
 const OF_ONE: usize = CALLS / 2;
+
+/// The requests that callers make.
+const API: &[(&str, &str)] = &[("listener", "api")];
 
 #[test]
 fn one_merchant_does_not_take_all_calls() {
@@ -62,5 +66,55 @@ fn one_merchant_does_not_take_all_calls() {
         forward("GET", &quick.url).bearer(&spend_key).send(gateway.address).await.unwrap().expect(200);
         attacker.nothing_is_held().await;
         victim.nothing_is_held().await;
+    });
+}
+
+#[test]
+fn one_key_of_a_merchant_leaves_calls_to_its_other_keys() {
+    run(async {
+        let merchant = Merchant::funded("10").await;
+        let made = merchant.post("/v1/spend_keys", &json!({"name": "the attacker's"})).await.expect(201);
+        let spend_key = made["key"].as_str().unwrap().to_owned();
+        let gateway = SideGateway::start(
+            merchant.instance,
+            &["--allow-address=127.0.0.0/8", &format!("--max-calls={CALLS}")],
+        )
+        .await;
+        let quick = merchant.instance.provider.endpoint(|_| answer_json(200, &json!({})));
+        let call = async || {
+            let call = forward("GET", &quick.url).bearer(&merchant.secret_key);
+            call.send(gateway.address).await.unwrap()
+        };
+        // The merchant's other key calls now and then.
+        call().await.expect(200);
+        eventually("its call has ended", async || {
+            (scrape(gateway.operator).await.count("farthing_requests_in_flight", API) == 0).then_some(())
+        })
+        .await;
+        let gate = Gate::default();
+        let waits = gate.clone();
+        let held = merchant
+            .instance
+            .provider
+            .endpoint(move |_| [vec![Step::Wait(waits.clone())], answer_json(200, &json!({}))].concat());
+        let mut calls = JoinSet::new();
+        for _ in 0..OF_ONE {
+            let (call, to) = (forward("GET", &held.url).bearer(&spend_key), gateway.address);
+            calls.spawn(async move { call.send(to).await.unwrap() });
+        }
+        // Of four calls it holds three.
+        let refused = calls.join_next().await.unwrap().unwrap();
+        refused.refused(503, "ledger_unavailable");
+        eventually("the others are held", async || (held.calls().len() == OF_ONE - 1).then_some(())).await;
+        for _ in 0..CALLS {
+            // One place is left for it. The call before may not have ended.
+            eventually("the other key's call is served", async || (call().await.status == 200).then_some(()))
+                .await;
+        }
+        gate.open();
+        for response in calls.join_all().await {
+            response.expect(200);
+        }
+        merchant.nothing_is_held().await;
     });
 }

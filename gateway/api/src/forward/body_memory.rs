@@ -1,14 +1,14 @@
-//! The memory of bodies that must be whole before they pass, because they are converted. It is bounded for a gateway and
-//! for each merchant, so that one merchant's long bodies leave room for those of others. Short bodies need no share.
+//! The memory of bodies that must be whole before they pass, because they are converted. It is bounded for a gateway. A
+//! part is kept for requests and one for responses, and a merchant's share falls as others take theirs, so that neither
+//! many requests nor a few merchants take all of it. Short bodies need no share.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use farthing_core::ids::MerchantId;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::ApiError;
-use crate::limit_per::LimitPer;
 
 /// The bytes of a body that need no share: as many as are read ahead of any call.
 const FREE_BYTES: usize = 256 * 1024;
@@ -16,44 +16,166 @@ const FREE_BYTES: usize = 256 * 1024;
 /// What memory is counted in, in bytes.
 const UNIT_BYTES: usize = 64 * 1024;
 
-/// The memory of all bodies, in bytes. A conversion needs up to three times as much for a moment.
-const ALL_BYTES: usize = 256 * 1024 * 1024;
+const MIB: usize = 1024 * 1024 / UNIT_BYTES;
 
-/// The memory of the bodies of one merchant, in bytes.
-const MERCHANT_BYTES: usize = 64 * 1024 * 1024;
+/// What the merchants' first long bodies of a kind take, in units. Nothing else takes it: each of 32 merchants gets its
+/// [`BASE`].
+const FOR_BASES: usize = 64 * MIB;
 
-/// The memory of a gateway.
-#[derive(Debug)]
-pub(super) struct BodyMemory {
-    all: Arc<Semaphore>,
-    of_merchants: LimitPer<MerchantId>,
+/// What a merchant gets first of a kind, in units: enough for a body of 1 MiB and its converted form.
+const BASE: usize = 2 * MIB;
+
+/// What all bodies take beyond that, in units. So all of them take 256 MiB. A conversion needs up to three times as much for
+/// a moment.
+const BEYOND: usize = 128 * MIB;
+
+/// What of [`BEYOND`] requests leave to responses, and responses to requests, in units. A response has been paid for, so
+/// requests must not take its memory.
+const KEPT_FOR_OTHER_KIND: usize = 48 * MIB;
+
+/// Beyond its [`BASE`], a merchant gets at most so many times what it leaves free. So the first one gets
+/// [`OF_MERCHANT`], and each further one four fifths of what is left, at most.
+const TIMES_FREE: usize = 4;
+
+/// The most that a merchant gets of a kind, in units.
+const OF_MERCHANT: usize = 64 * MIB;
+
+/// What a long body is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum BodyKind {
+    /// A request, or its converted form.
+    Request,
+    /// A response that is converted.
+    Response,
 }
 
-impl Default for BodyMemory {
-    fn default() -> Self {
-        Self {
-            all: Arc::new(Semaphore::new(ALL_BYTES / UNIT_BYTES)),
-            of_merchants: LimitPer::new(MERCHANT_BYTES / UNIT_BYTES),
+impl BodyKind {
+    /// All of them, with their names in the metrics.
+    pub(super) const NAMED: [(Self, &'static str); 2] =
+        [(Self::Request, "request"), (Self::Response, "response")];
+}
+
+/// A value for each kind of body.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct ByKind<T> {
+    requests: T,
+    responses: T,
+}
+
+impl<T> ByKind<T> {
+    const fn of(&self, kind: BodyKind) -> &T {
+        match kind {
+            BodyKind::Request => &self.requests,
+            BodyKind::Response => &self.responses,
+        }
+    }
+
+    const fn of_mut(&mut self, kind: BodyKind) -> &mut T {
+        match kind {
+            BodyKind::Request => &mut self.requests,
+            BodyKind::Response => &mut self.responses,
+        }
+    }
+
+    const fn of_other(&self, kind: BodyKind) -> &T {
+        match kind {
+            BodyKind::Request => &self.responses,
+            BodyKind::Response => &self.requests,
         }
     }
 }
 
+/// What bodies of a kind take, in units.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Units {
+    /// The sum of what each merchant takes up to [`BASE`].
+    bases: usize,
+    /// What merchants take beyond that.
+    beyond: usize,
+}
+
+impl Units {
+    /// What is taken of [`BEYOND`]: also the bases of merchants beyond those for which there is [`FOR_BASES`].
+    const fn of_beyond(self) -> usize {
+        self.beyond + self.bases.saturating_sub(FOR_BASES)
+    }
+
+    /// The same when a merchant has `own` units in place of `before`.
+    fn with(self, before: usize, own: usize) -> Self {
+        let beyond = |units: usize| units.saturating_sub(BASE);
+        Self {
+            bases: self.bases + own.min(BASE) - before.min(BASE),
+            beyond: self.beyond + beyond(own) - beyond(before),
+        }
+    }
+}
+
+/// What is taken.
+#[derive(Debug, Default)]
+struct Taken {
+    all: ByKind<Units>,
+    /// Units by merchant. Holds no merchant without a long body.
+    by_merchant: HashMap<MerchantId, ByKind<usize>>,
+}
+
+impl Taken {
+    fn take(&mut self, merchant_id: MerchantId, kind: BodyKind, more: usize) -> Result<(), MemoryFull> {
+        let before = self.by_merchant.get(&merchant_id).map_or(0, |of_merchant| *of_merchant.of(kind));
+        let own = before.saturating_add(more);
+        if own > OF_MERCHANT {
+            return Err(MemoryFull::Merchants);
+        }
+        let units = self.all.of(kind).with(before, own);
+        let taken_beyond = units.of_beyond();
+        // What needs nothing of the common part is for this merchant.
+        if taken_beyond > self.all.of(kind).of_beyond() {
+            let for_kind = BEYOND - self.all.of_other(kind).of_beyond().max(KEPT_FOR_OTHER_KIND);
+            let left = for_kind.checked_sub(taken_beyond).ok_or(MemoryFull::All)?;
+            if own.saturating_sub(BASE) > TIMES_FREE * left {
+                return Err(MemoryFull::All);
+            }
+        }
+        *self.all.of_mut(kind) = units;
+        *self.by_merchant.entry(merchant_id).or_default().of_mut(kind) = own;
+        Ok(())
+    }
+
+    fn free(&mut self, merchant_id: MerchantId, kind: BodyKind, units: usize) {
+        let Some(of_merchant) = self.by_merchant.get_mut(&merchant_id) else { return };
+        let before = *of_merchant.of(kind);
+        *of_merchant.of_mut(kind) = before - units;
+        if *of_merchant == ByKind::default() {
+            self.by_merchant.remove(&merchant_id);
+        }
+        *self.all.of_mut(kind) = self.all.of(kind).with(before, before - units);
+    }
+}
+
+/// The memory of a gateway.
+#[derive(Debug, Clone, Default)]
+pub(super) struct BodyMemory(Arc<Mutex<Taken>>);
+
 impl BodyMemory {
     /// The share of one body of this merchant. It is empty.
-    pub(super) fn share(&self, merchant_id: MerchantId) -> MemoryShare {
-        MemoryShare {
-            all: Arc::clone(&self.all),
-            of_merchant: self.of_merchants.of(merchant_id),
-            taken: None,
-            units: 0,
-        }
+    pub(super) fn share(&self, merchant_id: MerchantId, kind: BodyKind) -> MemoryShare {
+        MemoryShare { memory: self.clone(), merchant_id, kind, units: 0 }
+    }
+
+    /// The bytes that bodies of this kind take.
+    pub(super) fn bytes(&self, kind: BodyKind) -> f64 {
+        let Units { bases, beyond } = *self.lock().all.of(kind);
+        u32::try_from((bases + beyond) * UNIT_BYTES).map_or(f64::INFINITY, f64::from)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Taken> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Why a share does not grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum MemoryFull {
-    /// The bodies of all merchants have all there is.
+    /// The bodies of all merchants leave no more to this one.
     #[error("the memory of long bodies is full")]
     All,
     /// The merchant's bodies have all that is for one merchant.
@@ -73,10 +195,9 @@ impl From<MemoryFull> for ApiError {
 /// The memory of one body, until it is dropped.
 #[derive(Debug)]
 pub(super) struct MemoryShare {
-    all: Arc<Semaphore>,
-    of_merchant: Arc<Semaphore>,
-    /// What is taken of the merchant's memory, and of all.
-    taken: Option<(OwnedSemaphorePermit, OwnedSemaphorePermit)>,
+    memory: BodyMemory,
+    merchant_id: MerchantId,
+    kind: BodyKind,
     units: usize,
 }
 
@@ -84,27 +205,25 @@ impl MemoryShare {
     /// Makes room for a body of so many bytes in all.
     pub(super) fn grow_to(&mut self, bytes: usize) -> Result<(), MemoryFull> {
         let units = bytes.saturating_sub(FREE_BYTES).div_ceil(UNIT_BYTES);
-        let more = u32::try_from(units.saturating_sub(self.units)).unwrap_or(u32::MAX);
-        if more == 0 {
-            return Ok(());
+        let more = units.saturating_sub(self.units);
+        if more > 0 {
+            self.memory.lock().take(self.merchant_id, self.kind, more)?;
+            self.units = units;
         }
-        let of_merchant = Arc::clone(&self.of_merchant).try_acquire_many_owned(more);
-        let of_merchant = of_merchant.map_err(|_| MemoryFull::Merchants)?;
-        let of_all = Arc::clone(&self.all).try_acquire_many_owned(more).map_err(|_| MemoryFull::All)?;
-        match &mut self.taken {
-            Some((merchants, all)) => {
-                merchants.merge(of_merchant);
-                all.merge(of_all);
-            }
-            None => self.taken = Some((of_merchant, of_all)),
-        }
-        self.units = units;
         Ok(())
     }
 
     /// `bytes`, which keep the share as long as they exist.
     pub(super) fn kept_by(self, bytes: Vec<u8>) -> Bytes {
         Bytes::from_owner(Kept { bytes, _share: self })
+    }
+}
+
+impl Drop for MemoryShare {
+    fn drop(&mut self) {
+        if self.units > 0 {
+            self.memory.lock().free(self.merchant_id, self.kind, self.units);
+        }
     }
 }
 
@@ -150,35 +269,129 @@ pub(super) mod tests {
         assert!(!is_beside_others(|| beside_others(FREE_BYTES, || ())));
     }
 
-    #[test]
-    fn a_merchant_has_a_part_of_the_memory_and_all_have_no_more_than_there_is() {
-        let memory = BodyMemory::default();
+    const BYTES_OF_MERCHANT: usize = OF_MERCHANT * UNIT_BYTES;
+
+    /// The units that a merchant gets of a kind if it takes one after the other until it is refused.
+    fn take_all(memory: &BodyMemory, number: u128, kind: BodyKind) -> (Vec<MemoryShare>, usize) {
         let mut shares = Vec::new();
-        for number in 1..=(ALL_BYTES / MERCHANT_BYTES) as u128 {
-            let mut share = memory.share(merchant(number));
-            share.grow_to(FREE_BYTES + MERCHANT_BYTES / 2).unwrap();
-            share.grow_to(FREE_BYTES + MERCHANT_BYTES).unwrap();
-            let mut another = memory.share(merchant(number));
-            assert_eq!(another.grow_to(FREE_BYTES), Ok(()), "a short body needs no share");
-            assert_eq!(another.grow_to(FREE_BYTES + 1), Err(MemoryFull::Merchants));
+        loop {
+            let mut share = memory.share(merchant(number), kind);
+            if share.grow_to(FREE_BYTES + 1).is_err() {
+                let units = shares.len();
+                return (shares, units);
+            }
             shares.push(share);
         }
-        let mut others = memory.share(merchant(99));
-        assert_eq!(others.grow_to(FREE_BYTES + 1), Err(MemoryFull::All));
-        let kept = shares.pop().unwrap().kept_by(vec![7; 3]);
-        let slice = kept.slice(1..);
-        drop(kept);
-        assert_eq!(
-            others.grow_to(FREE_BYTES + 1),
-            Err(MemoryFull::All),
-            "a part of the bytes keeps the share"
-        );
-        assert_eq!(&slice[..], [7, 7]);
-        drop(slice);
-        assert_eq!(others.grow_to(FREE_BYTES + MERCHANT_BYTES), Ok(()));
-        // What a refused share had taken of one limit is free again.
-        drop((others, shares));
-        let mut all = memory.share(merchant(1));
-        assert_eq!(all.grow_to(FREE_BYTES + MERCHANT_BYTES), Ok(()));
+    }
+
+    #[test]
+    fn a_merchant_has_a_part_of_the_memory_and_its_bytes_keep_it() {
+        let memory = BodyMemory::default();
+        for (kind, _) in BodyKind::NAMED {
+            let mut share = memory.share(merchant(1), kind);
+            share.grow_to(FREE_BYTES + BYTES_OF_MERCHANT / 2).unwrap();
+            share.grow_to(FREE_BYTES + BYTES_OF_MERCHANT).unwrap();
+            let mut another = memory.share(merchant(1), kind);
+            assert_eq!(another.grow_to(FREE_BYTES), Ok(()), "a short body needs no share");
+            assert_eq!(another.grow_to(FREE_BYTES + 1), Err(MemoryFull::Merchants));
+            let kept = share.kept_by(vec![7; 3]);
+            let slice = kept.slice(1..);
+            drop(kept);
+            assert_eq!(another.grow_to(FREE_BYTES + 1), Err(MemoryFull::Merchants), "a part keeps the share");
+            assert_eq!(&slice[..], [7, 7]);
+            drop(slice);
+            assert_eq!(another.grow_to(FREE_BYTES + 1), Ok(()));
+            assert_eq!(another.grow_to(usize::MAX), Err(MemoryFull::Merchants));
+        }
+        assert_eq!(memory.lock().all, ByKind::default());
+        assert!(memory.lock().by_merchant.is_empty(), "a merchant without a long body is forgotten");
+    }
+
+    #[test]
+    fn each_further_merchant_gets_less_and_none_less_than_its_base() {
+        for (kind, _) in BodyKind::NAMED {
+            let memory = BodyMemory::default();
+            let greedy: Vec<_> = (1..=20).map(|number| take_all(&memory, number, kind)).collect();
+            let units: Vec<_> = greedy.iter().map(|(_, units)| *units).collect();
+            assert_eq!(units[0], OF_MERCHANT);
+            assert!(units.is_sorted_by(|before, after| before >= after), "{units:?}");
+            assert!(units[1] > 5 * BASE && units.iter().all(|units| *units >= BASE), "{units:?}");
+            drop(greedy);
+            assert_eq!(memory.lock().all, ByKind::default());
+        }
+    }
+
+    /// The merchants for whose bases there is memory of their own.
+    const WITH_BASE: u128 = (FOR_BASES / BASE) as u128;
+
+    #[test]
+    fn whatever_bodies_greedy_merchants_hold_others_get_usual_bodies_of_both_kinds() {
+        const GREEDY: u128 = 4;
+        let (requests, responses) = (BodyKind::Request, BodyKind::Response);
+        for order in [[requests, responses], [responses, requests]] {
+            let memory = BodyMemory::default();
+            let mut held = Vec::new();
+            for kind in order {
+                held.extend((0..GREEDY).map(|number| take_all(&memory, number, kind).0));
+            }
+            // A body of 1 MiB and its converted form, which is a little longer.
+            let (usual, converted) = (1024 * 1024, 1100 * 1024);
+            for number in GREEDY..WITH_BASE {
+                for (kind, lengths) in [(requests, vec![usual, converted]), (responses, vec![converted])] {
+                    for length in lengths {
+                        let mut share = memory.share(merchant(number), kind);
+                        assert_eq!(share.grow_to(length), Ok(()), "{kind:?} of merchant {number}");
+                        held.push(vec![share]);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn requests_and_responses_leave_each_other_what_is_kept() {
+        for [(kind, _), (other, _)] in [BodyKind::NAMED, [BodyKind::NAMED[1], BodyKind::NAMED[0]]] {
+            let memory = BodyMemory::default();
+            let held: Vec<_> = (1..=200).map(|number| take_all(&memory, number, kind).0).collect();
+            assert_eq!(memory.lock().all.of(kind).of_beyond(), BEYOND - KEPT_FOR_OTHER_KIND);
+            // The longest response that is converted has room, for the first merchant.
+            let mut longest = memory.share(merchant(1), other);
+            assert_eq!(longest.grow_to(32 * 1024 * 1024), Ok(()));
+            let of_others: Vec<_> = (1..=200).map(|number| take_all(&memory, number, other).0).collect();
+            assert_eq!(memory.lock().all.of(other).of_beyond(), KEPT_FOR_OTHER_KIND);
+            drop((held, longest));
+            // What others have left is free for all.
+            let (_more, units) = take_all(&memory, 300, other);
+            assert!(units > BASE);
+            drop(of_others);
+        }
+    }
+
+    #[test]
+    fn all_bodies_together_never_take_more_than_there_is() {
+        let memory = BodyMemory::default();
+        let mut shares = Vec::new();
+        let mut random = 1_u64;
+        for _ in 0..20_000 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let [number, units, place, kind] =
+                [33, 40, 48, 56].map(|by| usize::from((random >> by).to_le_bytes()[0]));
+            if number % 3 == 0 && !shares.is_empty() {
+                shares.swap_remove(place % shares.len());
+                continue;
+            }
+            let (kind, _) = BodyKind::NAMED[kind % 2];
+            let mut share = memory.share(merchant((number % 100) as u128), kind);
+            if share.grow_to(FREE_BYTES + (units % 200) * UNIT_BYTES).is_ok() {
+                shares.push(share);
+            }
+            let taken: usize = shares.iter().map(|share| share.units).sum();
+            assert!(taken <= 2 * FOR_BASES + BEYOND);
+            let counted = memory.lock().all;
+            let counted = [counted.requests, counted.responses].map(|units| units.bases + units.beyond);
+            assert_eq!(counted.iter().sum::<usize>(), taken);
+        }
+        drop(shares);
+        assert_eq!(memory.lock().all, ByKind::default());
     }
 }

@@ -21,6 +21,7 @@ use hyper::body::Incoming;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
+use super::body_memory::BodyKind;
 use super::call_times::CallTimes;
 use super::call_trace::{CallTrace, Exchange};
 use super::called_endpoint::CalledEndpoint;
@@ -259,7 +260,7 @@ async fn pass_back(
     let framing = if framed { BodyFraming::Delimited } else { BodyFraming::UntilClose };
     parts.headers = headers::to_caller(parts.headers);
     parts.version = Version::HTTP_11;
-    let share = || forwarder.body_memory.share(call.merchant_id);
+    let share = || forwarder.body_memory.share(call.merchant_id, BodyKind::Response);
     let change = ResponseChange::of(source.rule, parts.status, &mut parts.headers, share);
     let decides_head = change.decides_head();
     let recorder =

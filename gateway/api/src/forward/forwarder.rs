@@ -14,7 +14,7 @@ use hyper_util::client::legacy::Client;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::body_memory::BodyMemory;
+use super::body_memory::{BodyKind, BodyMemory};
 use super::drain_slots::{DrainSlot, DrainSlots, Drainer};
 use super::request_body::RequestBody;
 use super::turns::Turns;
@@ -139,6 +139,15 @@ impl Forwarder {
             "farthing_decoder_memory_bytes",
             "Memory of the decoders of compressed responses",
             move || decoders.memory(),
+        );
+        let memory = self.body_memory.clone();
+        metrics.gauges_from(
+            "farthing_long_body_memory_bytes",
+            "Memory of long bodies that are converted",
+            "kind",
+            move || {
+                BodyKind::NAMED.iter().map(|(kind, name)| ((*name).to_owned(), memory.bytes(*kind))).collect()
+            },
         );
     }
 

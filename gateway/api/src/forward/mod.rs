@@ -10,6 +10,7 @@ mod call_times;
 mod call_trace;
 mod called_endpoint;
 mod caller_pauses;
+mod conversion_turns;
 mod credential;
 mod drain;
 mod drain_slots;

@@ -17,7 +17,7 @@ use http::header::{ACCEPT_ENCODING, CONTENT_TYPE, TRANSFER_ENCODING};
 use http::{HeaderValue, Method, Request, Uri, Version};
 use http_body::Body as _;
 
-use super::body_memory::beside_others;
+use super::body_memory::{BodyKind, beside_others};
 use super::call_trace::CallTrace;
 use super::called_endpoint::CalledEndpoint;
 use super::forwarder::Forwarder;
@@ -33,6 +33,7 @@ use super::usage::{RequestedStream, Shape, requesting_usage};
 use super::whole_body::read_whole;
 use super::{credential, metadata};
 use crate::caller_address::CallerAddress;
+use crate::caller_key::CallerKey;
 use crate::error::{ApiError, AuthError, ForwardError, Issue};
 use crate::known_keys::Owner;
 use crate::model_endpoints::{AllowedProviders, ModelEndpoint};
@@ -94,7 +95,8 @@ pub(super) async fn prepare(
     let Owner { partition, merchant_id } =
         app.known_keys.owner_of(&found.credential.caller, address, &app.ledger, &app.reads).await?;
     trace.authenticated(&app.traces, (called, &parts), request_id);
-    CallInFlight::belongs_to(merchant_id, &parts.extensions)?;
+    let caller_key = CallerKey::from(&found.credential.caller);
+    CallInFlight::belongs_to(merchant_id, caller_key, &parts.extensions)?;
     let allowed = match called {
         CalledEndpoint::Model(endpoint) => {
             check_shape(forwarder, partition, &found.credential.caller, endpoint).await?
@@ -105,7 +107,7 @@ pub(super) async fn prepare(
     let turn = forwarder.turns.body_of(merchant_id);
     turn.step().await;
     let key = idempotent_call::key(&parts.method, &parts.headers)?.map(str::to_owned);
-    let (idle, share) = (app.timeouts.body, || forwarder.body_memory.share(merchant_id));
+    let (idle, share) = (app.timeouts.body, || forwarder.body_memory.share(merchant_id, BodyKind::Request));
     let read = match addressed {
         Addressed::Forward { recorded, target } => {
             let provider = app.providers.at(&recorded);
@@ -132,13 +134,13 @@ pub(super) async fn prepare(
             }
         }
         Addressed::ByModel(endpoint) => {
-            let conversions = turn.conversions();
+            let conversions = turn.conversions(caller_key);
             let whole = read_whole(&parts.headers, body, turn, idle, share()).await?;
             let _turn = conversions.turn(whole.len()).await?;
             ReadCall::by_model(forwarder, (endpoint, &allowed), &whole, (&query, &found), share())?
         }
         Addressed::Rewrite(rewrite) => {
-            let conversions = turn.conversions();
+            let conversions = turn.conversions(caller_key);
             let whole = read_whole(&parts.headers, body, turn, idle, share()).await?;
             let _turn = conversions.turn(whole.len()).await?;
             ReadCall::rewritten(forwarder, rewrite, &whole, share())?

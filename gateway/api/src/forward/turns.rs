@@ -11,6 +11,8 @@ use std::time::Duration;
 use farthing_core::ids::MerchantId;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
+use super::conversion_turns::{ConversionTurn, ConversionTurns};
+use crate::caller_key::CallerKey;
 use crate::error::ApiError;
 
 /// The turns of one merchant's bodies that are taken at once.
@@ -56,7 +58,7 @@ impl Turns {
                 merchant_id,
                 bodies: Arc::new(Semaphore::new(AT_ONCE)),
                 steps: Arc::new(Semaphore::new(STEPS_AT_ONCE)),
-                conversions: Arc::new(Semaphore::new(CONVERSIONS_AT_ONCE)),
+                conversions: ConversionTurns::new(CONVERSIONS_AT_ONCE),
                 drains: Semaphore::new(1),
             });
             all.insert(merchant_id, Arc::downgrade(&merchant));
@@ -77,7 +79,7 @@ struct OfMerchant {
     merchant_id: MerchantId,
     bodies: Arc<Semaphore>,
     steps: Arc<Semaphore>,
-    conversions: Arc<Semaphore>,
+    conversions: ConversionTurns,
     drains: Semaphore,
 }
 
@@ -156,9 +158,9 @@ impl Turn {
         }
     }
 
-    /// The conversions of the merchant, for a body that is still to be read.
-    pub(super) fn conversions(&self) -> Conversions {
-        Conversions(Arc::clone(&self.merchant))
+    /// The conversions of the merchant, for a body of this caller that is still to be read.
+    pub(super) fn conversions(&self, caller: CallerKey) -> Conversions {
+        Conversions { merchant: Arc::clone(&self.merchant), caller }
     }
 
     /// A piece of so many bytes has passed.
@@ -179,21 +181,23 @@ impl Turn {
     }
 }
 
-/// The bodies of a merchant that wait to be read and converted. Each takes a processor for as long as it is long, beside the
-/// tasks of other merchants.
+/// The turn of a body to be read and converted, once it has come. Each takes a processor for as long as it is long, beside
+/// the tasks of other merchants.
 #[derive(Debug)]
-pub(super) struct Conversions(Arc<OfMerchant>);
+pub(super) struct Conversions {
+    merchant: Arc<OfMerchant>,
+    caller: CallerKey,
+}
 
 impl Conversions {
-    /// Waits until a whole body of so many bytes may be converted; until the turn is dropped, few others are.
-    pub(super) async fn turn(&self, bytes: usize) -> Result<Option<OwnedSemaphorePermit>, ApiError> {
+    /// Waits until a whole body of so many bytes may be converted; until the turn is dropped, few others are. The callers
+    /// of the merchant get turns one after the other.
+    pub(super) async fn turn(&self, bytes: usize) -> Result<Option<ConversionTurn>, ApiError> {
         if bytes <= SHORT_BODY {
             return Ok(None);
         }
-        let turn = Arc::clone(&self.0.conversions).acquire_owned();
-        let turn = tokio::time::timeout(CONVERSION_WAIT, turn).await;
-        let turn = turn.map_err(|_| ApiError::overloaded_by_merchant("conversions of one merchant"))?;
-        Ok(Some(turn.expect("the turns of a merchant are never closed")))
+        let turn = tokio::time::timeout(CONVERSION_WAIT, self.merchant.conversions.take(self.caller)).await;
+        Ok(Some(turn.map_err(|_| ApiError::overloaded_by_merchant("conversions of one merchant"))?))
     }
 }
 
@@ -336,10 +340,10 @@ pub(super) mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn few_long_bodies_of_a_merchant_are_converted_at_once() {
+    async fn few_long_bodies_of_a_merchant_are_converted_at_once_and_one_caller_keeps_no_other_waiting() {
         let turns = Turns::default();
-        let (one, other) =
-            (turns.body_of(merchant(1)).conversions(), turns.body_of(merchant(2)).conversions());
+        let of = |number, caller| turns.body_of(merchant(number)).conversions(CallerKey::of_test(caller));
+        let (one, another_caller, other) = (of(1, 1), of(1, 2), of(2, 1));
         let mut taken = Vec::new();
         for _ in 0..CONVERSIONS_AT_ONCE {
             taken.push(one.turn(SHORT_BODY + 1).await.unwrap().unwrap());
@@ -349,8 +353,23 @@ pub(super) mod tests {
         let begun = Instant::now();
         let refused = one.turn(SHORT_BODY + 1).await.unwrap_err();
         assert_eq!((refused.code(), begun.elapsed()), ("ledger_unavailable", CONVERSION_WAIT));
+        // Bodies that are converted for a second each: another caller's waits for the one that is next.
+        let begun = Instant::now();
+        let many = async {
+            let convert = async || {
+                let _turn = one.turn(SHORT_BODY + 1).await.unwrap();
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            };
+            futures_util::future::join_all((0..20).map(|_| convert())).await;
+        };
+        let others = async {
+            tokio::task::yield_now().await;
+            let _turn = another_caller.turn(usize::MAX).await.unwrap();
+            begun.elapsed()
+        };
         drop(taken.pop());
-        assert!(one.turn(usize::MAX).await.unwrap().is_some());
+        let ((), waited) = tokio::join!(many, others);
+        assert!(waited <= Duration::from_secs(2), "{waited:?}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -70,13 +70,14 @@ mod tests {
     use futures_util::stream;
     use http::HeaderValue;
 
-    use super::super::body_memory::BodyMemory;
+    use super::super::body_memory::{BodyKind, BodyMemory};
     use super::super::turns::{Turns, tests::merchant};
     use super::*;
 
     async fn read(content_type: &'static str, body: Body) -> Result<Bytes, ApiError> {
         let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(content_type))]);
-        let (turn, share) = (Turns::default().body_of(merchant(1)), BodyMemory::default().share(merchant(1)));
+        let turn = Turns::default().body_of(merchant(1));
+        let share = BodyMemory::default().share(merchant(1), BodyKind::Request);
         read_whole(&headers, body, turn, Duration::from_secs(30), share).await
     }
 

@@ -15,6 +15,7 @@ use super::rate_limit;
 use super::response_headers::Notes;
 use crate::app::App;
 use crate::caller_address::CallerAddress;
+use crate::caller_key::CallerKey;
 use crate::error::{ApiError, AuthError, LimitError};
 use crate::peers::FromGateway;
 use crate::serve::CallInFlight;
@@ -31,9 +32,10 @@ impl FromRequestParts<Arc<App>> for Merchant {
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, ApiError> {
         let hash = app.server_key.hash(bearer(&parts.headers)?);
+        let caller = CallerKey::from(&hash);
         match counted(parts, app, StateKey::SecretKey(hash)).await? {
             Some((_, State::SecretKey(key))) => {
-                CallInFlight::belongs_to(key.merchant_id, &parts.extensions)?;
+                CallInFlight::belongs_to(key.merchant_id, caller, &parts.extensions)?;
                 Ok(Self { merchant_id: key.merchant_id })
             }
             Some(_) | None => Err(ApiError::Auth(AuthError::SecretKeyInvalid)),
@@ -82,6 +84,7 @@ impl FromRequestParts<Arc<App>> for Caller {
             return Merchant::from_request_parts(parts, app).await.map(Self::Merchant);
         }
         let hash = app.server_key.hash(token);
+        let caller = CallerKey::from(&hash);
         let found = counted(parts, app, StateKey::SpendKeyHash(hash)).await?;
         let Some((partition, State::SpendKeyHash(id))) = found else {
             return Err(ApiError::Auth(AuthError::SpendKeyInvalid));
@@ -93,7 +96,7 @@ impl FromRequestParts<Arc<App>> for Caller {
                 {
                     return Err(ApiError::Auth(AuthError::SpendKeyInvalid));
                 }
-                CallInFlight::belongs_to(key.merchant_id, &parts.extensions)?;
+                CallInFlight::belongs_to(key.merchant_id, caller, &parts.extensions)?;
                 key.check_usable(spending.instant(app.merchants_now(key.merchant_id).await?))?;
                 Ok(Self::SpendKey(key))
             }

@@ -2,13 +2,26 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use farthing_core::ids::MerchantId;
 use farthing_telemetry::{Counted, Gauge};
 use http::Extensions;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 
+use crate::caller_key::CallerKey;
 use crate::error::ApiError;
+
+/// While several keys of a merchant call, one with calls in flight gets at most so many times what it leaves free to the
+/// others: the first three quarters of the merchant's calls, and each further one three quarters of what is left.
+const TIMES_FREE: usize = 3;
+
+/// A key of which there was no call for so long does not count as one that calls.
+const CALLS_WITHIN: Duration = Duration::from_mins(10);
+
+/// The least number of merchants at which those without calls are removed.
+const MIN_PURGE: usize = 1_024;
 
 /// How much a gateway takes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,36 +44,42 @@ pub struct ServerLimits {
 pub(crate) struct CallInFlight(Arc<Place>);
 
 impl CallInFlight {
-    /// Counts the call of a request as one of this merchant's. Refuses it if the merchant has too many.
-    pub(crate) fn belongs_to(merchant_id: MerchantId, request: &Extensions) -> Result<(), ApiError> {
-        if request.get::<Self>().is_none_or(|call| call.count_for(merchant_id)) {
+    /// Counts the call of a request as one of this merchant's, made with the key of `caller`. Refuses it if the merchant, or
+    /// the key beside its other ones, has too many.
+    pub(crate) fn belongs_to(
+        merchant_id: MerchantId,
+        caller: CallerKey,
+        request: &Extensions,
+    ) -> Result<(), ApiError> {
+        if request.get::<Self>().is_none_or(|call| call.count_for(merchant_id, caller)) {
             Ok(())
         } else {
             Err(ApiError::overloaded_by_merchant("calls of one merchant in flight"))
         }
     }
 
-    fn count_for(&self, merchant_id: MerchantId) -> bool {
-        let Place { of_merchants, merchant, .. } = &*self.0;
+    fn count_for(&self, merchant_id: MerchantId, caller: CallerKey) -> bool {
+        let Place { of_merchants, owner, .. } = &*self.0;
         of_merchants.as_ref().is_none_or(|of_merchants| {
-            merchant.get().is_some() || (of_merchants.take(merchant_id) && merchant.set(merchant_id).is_ok())
+            owner.get().is_some()
+                || (of_merchants.take(merchant_id, caller) && owner.set((merchant_id, caller)).is_ok())
         })
     }
 }
 
-/// The place of a call among all, and among those of its merchant once that is known.
+/// The place of a call among all, and among those of its merchant and key once they are known.
 #[derive(Debug)]
 struct Place {
     of_merchants: Option<Arc<OfMerchants>>,
-    merchant: OnceLock<MerchantId>,
+    owner: OnceLock<(MerchantId, CallerKey)>,
     _permit: OwnedSemaphorePermit,
     _counted: Counted,
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if let (Some(of_merchants), Some(merchant_id)) = (&self.of_merchants, self.merchant.get()) {
-            of_merchants.free(*merchant_id);
+        if let (Some(of_merchants), Some((merchant_id, caller))) = (&self.of_merchants, self.owner.get()) {
+            of_merchants.free(*merchant_id, *caller);
         }
     }
 }
@@ -75,7 +94,7 @@ pub(super) struct CallsInFlight {
 impl CallsInFlight {
     /// At most `most` calls, and `per_merchant` of one merchant.
     pub(super) fn new(most: usize, per_merchant: Option<usize>) -> Self {
-        let of_merchants = per_merchant.map(|most| Arc::new(OfMerchants { most, taken: Mutex::default() }));
+        let of_merchants = per_merchant.map(|most| Arc::new(OfMerchants::new(most)));
         Self { all: Arc::new(Semaphore::new(most)), of_merchants }
     }
 
@@ -85,7 +104,7 @@ impl CallsInFlight {
         let of_merchants = self.of_merchants.clone();
         let place = Place {
             of_merchants,
-            merchant: OnceLock::new(),
+            owner: OnceLock::new(),
             _permit: permit,
             _counted: Counted::new(in_flight),
         };
@@ -93,37 +112,94 @@ impl CallsInFlight {
     }
 }
 
-/// The number of calls of each merchant.
+/// The calls of each merchant.
 #[derive(Debug)]
 struct OfMerchants {
     most: usize,
-    /// Holds no merchant without a call.
-    taken: Mutex<HashMap<MerchantId, usize>>,
+    taken: Mutex<Taken>,
+}
+
+#[derive(Debug)]
+struct Taken {
+    by_merchant: HashMap<MerchantId, OfMerchant>,
+    /// Merchants that do not call are removed once there are so many.
+    purge_at: usize,
+}
+
+/// The calls of one merchant.
+#[derive(Debug, Default)]
+struct OfMerchant {
+    calls: usize,
+    /// Holds no key without a call.
+    by_caller: HashMap<CallerKey, usize>,
+    /// The key of the last call, and its time.
+    last: Option<(CallerKey, Instant)>,
+    /// The time of the last call of any other key.
+    last_of_others: Option<Instant>,
 }
 
 impl OfMerchants {
-    fn take(&self, merchant_id: MerchantId) -> bool {
+    fn new(most: usize) -> Self {
+        Self { most, taken: Mutex::new(Taken { by_merchant: HashMap::new(), purge_at: MIN_PURGE }) }
+    }
+
+    fn take(&self, merchant_id: MerchantId, caller: CallerKey) -> bool {
+        let now = Instant::now();
         let mut taken = self.lock();
-        let of_merchant = taken.get(&merchant_id).copied().unwrap_or(0);
-        if of_merchant >= self.most {
+        if taken.by_merchant.len() >= taken.purge_at {
+            taken.by_merchant.retain(|_, merchant| merchant.calls_lately(now));
+            taken.purge_at = MIN_PURGE.max(taken.by_merchant.len() * 2);
+        }
+        taken.by_merchant.entry(merchant_id).or_default().take(caller, self.most, now)
+    }
+
+    fn free(&self, merchant_id: MerchantId, caller: CallerKey) {
+        if let Some(of_merchant) = self.lock().by_merchant.get_mut(&merchant_id) {
+            of_merchant.free(caller);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Taken> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl OfMerchant {
+    fn take(&mut self, caller: CallerKey, most: usize, now: Instant) -> bool {
+        // Also a call that is refused is one that its key wants.
+        let is_shared = self.others_call(caller, now);
+        let Some(left) = most.checked_sub(self.calls + 1) else { return false };
+        let own = self.by_caller.get(&caller).map_or(1, |calls| calls + 1);
+        if is_shared && own > 1 && own > TIMES_FREE * left {
             return false;
         }
-        taken.insert(merchant_id, of_merchant + 1);
+        self.calls += 1;
+        self.by_caller.insert(caller, own);
         true
     }
 
-    fn free(&self, merchant_id: MerchantId) {
-        let mut taken = self.lock();
-        if let Some(of_merchant) = taken.get_mut(&merchant_id) {
-            *of_merchant -= 1;
-            if *of_merchant == 0 {
-                taken.remove(&merchant_id);
+    fn free(&mut self, caller: CallerKey) {
+        self.calls -= 1;
+        if let Some(calls) = self.by_caller.get_mut(&caller) {
+            *calls -= 1;
+            if *calls == 0 {
+                self.by_caller.remove(&caller);
             }
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<MerchantId, usize>> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Whether another key of the merchant calls as well. Notes the call of `caller`.
+    fn others_call(&mut self, caller: CallerKey, now: Instant) -> bool {
+        if let Some((last, at)) = self.last.replace((caller, now))
+            && last != caller
+        {
+            self.last_of_others = Some(at);
+        }
+        self.last_of_others.is_some_and(|at| now.duration_since(at) < CALLS_WITHIN)
+    }
+
+    fn calls_lately(&self, now: Instant) -> bool {
+        self.calls > 0 || self.last.is_some_and(|(_, at)| now.duration_since(at) < CALLS_WITHIN)
     }
 }
 
@@ -144,20 +220,68 @@ mod tests {
         assert!(calls.begin(&Gauge::default()).is_some());
     }
 
+    fn merchant(number: u128) -> MerchantId {
+        MerchantId::new(Ulid::from_parts(1, number))
+    }
+
+    const FIRST: CallerKey = CallerKey::of_test(1);
+    const SECOND: CallerKey = CallerKey::of_test(2);
+
     #[test]
-    fn a_merchant_has_a_limit_of_its_own_and_is_forgotten_without_a_call() {
-        let [one, other] = [1, 2].map(|number| MerchantId::new(Ulid::from_parts(1, number)));
+    fn a_merchant_has_a_limit_of_its_own() {
+        let [one, other] = [1, 2].map(merchant);
         let calls = CallsInFlight::new(5, Some(1));
         let first = calls.begin(&Gauge::default()).unwrap();
-        assert!(first.count_for(one));
-        assert!(first.clone().count_for(one), "a call counts once");
+        assert!(first.count_for(one, FIRST));
+        assert!(first.clone().count_for(one, FIRST), "a call counts once");
         let second = calls.begin(&Gauge::default()).unwrap();
-        assert!(!second.count_for(one));
-        assert!(second.count_for(other));
+        assert!(!second.count_for(one, FIRST));
+        assert!(second.count_for(other, FIRST));
         drop(first);
         let third = calls.begin(&Gauge::default()).unwrap();
-        assert!(third.count_for(one), "a call has ended");
+        assert!(third.count_for(one, FIRST), "a call has ended");
         drop((second, third));
-        assert!(calls.of_merchants.unwrap().lock().is_empty());
+        let of_merchants = calls.of_merchants.unwrap();
+        let taken = of_merchants.lock();
+        assert!(
+            taken.by_merchant.values().all(|merchant| merchant.calls == 0 && merchant.by_caller.is_empty())
+        );
+    }
+
+    /// Takes as many calls as the key gets, and returns their number.
+    fn take_all(of: &OfMerchants, caller: CallerKey) -> usize {
+        (0..10_000).take_while(|_| of.take(merchant(1), caller)).count()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_key_gets_all_calls_of_its_merchant_unless_others_call_too() {
+        const MOST: usize = 64;
+        let of = OfMerchants::new(MOST);
+        assert_eq!(take_all(&of, FIRST), MOST, "it is the only one");
+        assert_eq!(take_all(&of, SECOND), 0);
+        // The second one is known to want calls, so what ends is left to it.
+        (0..MOST / 2).for_each(|_| of.free(merchant(1), FIRST));
+        assert_eq!(take_all(&of, FIRST), MOST / 4);
+        assert_eq!(take_all(&of, SECOND), MOST / 4 * 3 / 4);
+        // Each further key gets at least one call, as long as there is any.
+        let further: Vec<_> = (3..10).map(|number| take_all(&of, CallerKey::of_test(number))).collect();
+        assert_eq!(further, [3, 1, 0, 0, 0, 0, 0]);
+        (0..MOST / 4 * 3).for_each(|_| of.free(merchant(1), FIRST));
+        tokio::time::advance(CALLS_WITHIN).await;
+        assert_eq!(take_all(&of, FIRST), MOST / 4 * 3, "the others have not called for long");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn merchants_that_do_not_call_are_forgotten() {
+        let of = OfMerchants::new(1);
+        assert!(of.take(merchant(0), FIRST));
+        for number in 1..10 * MIN_PURGE as u128 {
+            assert!(of.take(merchant(number), FIRST));
+            of.free(merchant(number), FIRST);
+            tokio::time::advance(CALLS_WITHIN / 256).await;
+        }
+        let taken = of.lock();
+        assert!(taken.by_merchant.len() <= MIN_PURGE, "{}", taken.by_merchant.len());
+        assert!(taken.by_merchant.contains_key(&merchant(0)), "its call is in flight");
     }
 }
