@@ -1,4 +1,4 @@
-//! SeaweedFS, an object store with the interface of S3, as a server of a test's own.
+//! `SeaweedFS`, an object store with the interface of S3, as a server of a test's own.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;

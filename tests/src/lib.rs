@@ -20,9 +20,9 @@ pub mod instance;
 pub mod leader;
 pub mod link;
 pub mod log;
-pub mod made_log;
 #[cfg(test)]
 mod log_events;
+pub mod made_log;
 pub mod managed;
 pub mod merchant;
 pub mod nats_server;
