@@ -27,28 +27,23 @@ async fn logging(format: &str, flags: &[&str]) -> SideGateway {
 async fn has_logged(gateway: &SideGateway, format: &str, event: &str, request_id: &str) {
     eventually_ok("the line is logged", async || {
         let log = gateway.logged();
-        let ids: Vec<Option<String>> = match format {
-            "json" => {
-                // The last line may be half written.
-                let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-                let of_event = lines.filter(|line| line["event"] == event);
-                of_event
-                    .map(|line| {
-                        assert!(line["span"]["trace_id"].is_null(), "not traced: {line}");
-                        line["request_id"].as_str().map(str::to_owned)
-                    })
-                    .collect()
-            }
-            _ => {
-                let of_event = log.lines().filter(|line| line.contains(&format!("event=\"{event}\"")));
-                of_event
-                    .map(|line| {
-                        assert!(!line.contains("trace_id"), "not traced: {line}");
-                        let mut words = line.split_whitespace();
-                        words.find_map(|word| word.strip_prefix("request_id=")).map(str::to_owned)
-                    })
-                    .collect()
-            }
+        let ids: Vec<Option<String>> = if format == "json" {
+            // The last line may be half written.
+            let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+            let of_event = lines.filter(|line| line["event"] == event);
+            let id = |line: Value| {
+                assert!(line["span"]["trace_id"].is_null(), "not traced: {line}");
+                line["request_id"].as_str().map(str::to_owned)
+            };
+            of_event.map(id).collect()
+        } else {
+            let of_event = log.lines().filter(|line| line.contains(&format!("event=\"{event}\"")));
+            let id = |line: &str| {
+                assert!(!line.contains("trace_id"), "not traced: {line}");
+                let mut words = line.split_whitespace();
+                words.find_map(|word| word.strip_prefix("request_id=")).map(str::to_owned)
+            };
+            of_event.map(id).collect()
         };
         let is_logged = ids.iter().any(|id| id.as_deref() == Some(request_id));
         if is_logged && ids.iter().all(Option::is_some) {
