@@ -258,7 +258,7 @@ fn fit(headers: &mut HeaderMap, is_stream: bool) {
 mod tests {
     use farthing_formats::Format;
 
-    use super::super::body_memory::BodyMemory;
+    use super::super::body_memory::{BodyKind, BodyMemory};
     use super::super::turns::tests::merchant;
     use super::*;
 
@@ -269,7 +269,7 @@ mod tests {
         let conversion = Conversion::between(client, Format::OpenaiChat).unwrap();
         let mut headers =
             HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"))]);
-        let share = || BodyMemory::default().share(merchant(1));
+        let share = || BodyMemory::default().share(merchant(1), BodyKind::Response);
         ResponseChange::of(ResponseRule::Converted(conversion, form), StatusCode::OK, &mut headers, share)
     }
 
