@@ -10,6 +10,7 @@
 //! | `POST /v1/chat/completions` | OpenAI's shape, plain or (`"stream": true`) as server-sent events; the usage chunk only with `stream_options.include_usage` |
 //! | `POST /v1/responses` | OpenAI's Responses, plain or with the events of a stream |
 //! | `POST /v1/embeddings`, `/v1/images/generations`, `/v1/audio/speech`, `/v1/audio/transcriptions` | OpenAI's shapes; vectors, image and sound are canned |
+//! | `POST /openai/deployments/{name}/…`, `/openai/v1/…` | Azure's paths: the endpoints of OpenAI's shapes above |
 //! | `POST /v1/messages` | Anthropic's shape, plain or as server-sent events |
 //! | `POST /v1beta/models/{model}:generateContent`, `:streamGenerateContent` | Google's shape, plain, as server-sent events (`alt=sse`) or as a JSON array |
 //! | `POST /v1beta/models/{model}:embedContent`, `:batchEmbedContents` | Google's shape; vectors are canned |
