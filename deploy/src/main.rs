@@ -4,6 +4,7 @@
 
 mod archive;
 mod audit;
+mod bounded_file;
 mod csv_text;
 mod database;
 #[cfg(feature = "dev")]

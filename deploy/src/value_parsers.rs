@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, NaiveDate, NaiveTime, Utc};
 use farthing_core::money::Amount;
+use farthing_core::statement::Period;
 
 /// The longest name or reason, in characters (interface.md, Limits).
 const MAX_CHARACTERS: usize = 255;
@@ -18,6 +19,14 @@ pub(crate) fn line(text: &str) -> Result<String, String> {
         return Err(format!("must not be longer than {MAX_CHARACTERS} characters"));
     }
     Ok(text.to_owned())
+}
+
+/// The period of `--from` and `--to`.
+pub(crate) fn period(from: Option<DateTime<Utc>>, to: Option<DateTime<Utc>>) -> anyhow::Result<Period> {
+    if let (Some(from), Some(to)) = (from, to) {
+        anyhow::ensure!(from < to, "--to is not after --from");
+    }
+    Ok(Period { from, to })
 }
 
 /// An amount greater than zero.

@@ -71,7 +71,7 @@ impl Args {
 /// Runs the command.
 pub(super) async fn run(args: &Args) -> Result<()> {
     let url = args.database.reachable_url().await?;
-    let period = Period { from: args.from, to: args.to };
+    let period = value_parsers::period(args.from, args.to)?;
     let out = BufWriter::new(io::stdout().lock());
     let closing = match args.format() {
         Format::Text => write(&url, args.wallet, period, Text(out)).await,

@@ -15,9 +15,13 @@ use farthing_log::audit::export::{CoveredRange, Selection, Table, focus};
 use serde::{Deserialize, Serialize};
 
 use super::Format;
+use crate::bounded_file;
 
 /// The version of the tables. A column that is removed, renamed or holds something else raises it.
 const SCHEMA_VERSION: u32 = 1;
+
+/// The largest manifest. It has a line for each partition and file.
+const MAX_BYTES: u64 = 16 << 20;
 
 /// The manifest.
 #[derive(Debug, Serialize, Deserialize)]
@@ -105,7 +109,7 @@ impl Manifest {
 
 /// Reads the manifest of a previous export. Returns its SHA-256, too.
 pub(super) fn read(file: &Path) -> Result<(Manifest, String)> {
-    let text = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let text = bounded_file::read(file, MAX_BYTES)?;
     let manifest: Manifest = serde_json::from_slice(&text)
         .with_context(|| format!("{} is no manifest of an export", file.display()))?;
     ensure!(

@@ -16,7 +16,6 @@ use anyhow::{Context as _, Result, ensure};
 use chrono::{DateTime, Utc};
 use farthing_core::ids::MerchantId;
 use farthing_core::partition::Partition;
-use farthing_core::statement::Period;
 use farthing_log::audit::export::{self, Output, Selection, Table, Value};
 
 use self::folder::Folder;
@@ -119,7 +118,7 @@ impl Args {
             }
             None => Selection {
                 tables,
-                period: Period { from: self.from, to: self.to },
+                period: value_parsers::period(self.from, self.to)?,
                 merchant_id: self.merchant,
                 partition: self.partition.map(Partition::new),
                 since: None,

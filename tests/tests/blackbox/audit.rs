@@ -218,6 +218,9 @@ async fn statements(story: &Story) {
     let why = format!("no event of the log names the wallet {nobody}");
     refused(story.instance, &["statement", "--wallet", nobody], 1, &why).await;
     refused(story.instance, &["statement", "--wallet", "x"], 2, "is not an id").await;
+    let period = ["--from", "2026-12-01", "--to", "2026-11-01"];
+    let backwards = [["statement", "--wallet", story.wallet_id.as_str()].as_slice(), &period].concat();
+    refused(story.instance, &backwards, 1, "--to is not after --from").await;
     let never = ["statement", "--wallet", nobody, "--from", "yesterday"];
     refused(story.instance, &never, 2, "must be a date").await;
 }

@@ -411,6 +411,10 @@ async fn unusable_manifests(story: &Story, previous: &Export, name: &str) {
     refused(instance, &out, &base, 1, why).await;
     alter(&|manifest| manifest["log"][0]["last"]["position"] = json!(99_999_999));
     refused(instance, &out, &base, 1, "has no position 99999999 yet").await;
+    for (position, hash) in [(-3, "00".repeat(32)), (0, "01".repeat(32))] {
+        alter(&|manifest| manifest["log"][0]["last"] = json!({"position": position, "hash": hash}));
+        refused(instance, &out, &base, 1, "the previous export is of another log").await;
+    }
     alter(&|manifest| manifest["log"] = json!([]));
     refused(instance, &out, &base, 1, "the previous export is of another log").await;
     alter(&|manifest| manifest["schema_version"] = json!(99));
@@ -420,6 +424,9 @@ async fn unusable_manifests(story: &Story, previous: &Export, name: &str) {
     std::fs::write(&altered, "{}").unwrap();
     refused(instance, &out, &base, 1, "is no manifest of an export").await;
     refused(instance, &out, &["--format", "csv", "--since", "/nowhere/m.json"], 1, "cannot read").await;
+    refused(instance, &out, &["--format", "csv", "--since", "/dev/zero"], 1, "has more than").await;
+    let backwards = ["--format", "csv", "--from", "2026-12-01", "--to", "2026-11-01"];
+    refused(instance, &out, &backwards, 1, "--to is not after --from").await;
     let both = ["--format", "csv", "--since", since, "--from", "2026-01-01"];
     refused(instance, &out, &both, 2, "cannot be used with").await;
     refused(instance, &out, &["--format", "xls"], 2, "invalid value").await;

@@ -248,9 +248,11 @@ fn an_end_of_the_log_that_was_deleted_or_rewritten_is_found_against_a_published_
                 before.change(&mut scene.sql, &after).await;
                 let set = "UPDATE ledger.heads SET position = $2, hash = $3 WHERE partition = $1";
                 scene.sql.execute(set, &[&partition, &end, &hash]).await.unwrap();
-                // The owner covers it up: without a checkpoint there are no stored states to compare with.
-                let covered = "DELETE FROM ledger.checkpoints WHERE partition = $1 RETURNING generation, position, epoch";
-                let covered = scene.sql.query_one(covered, &[&partition]).await.unwrap();
+                // The owner covers it up: no states are stored, as of the position 0.
+                let cover = "WITH hidden AS (UPDATE ledger.state SET generation = -1 WHERE partition = $1)
+                    UPDATE ledger.checkpoints AS c SET position = 0 FROM ledger.checkpoints AS b
+                    WHERE c.partition = $1 AND b.partition = $1 AND c.generation = b.generation RETURNING b.generation, b.position";
+                let covered = scene.sql.query_one(cover, &[&partition]).await.unwrap();
                 let log_alone = ["--skip-read-tables"];
                 let (code, report) = scene.verify(&log_alone).await;
                 assert_eq!((code, &report["first_broken"]), (Some(0), &json!([])), "trial {trial}: {report}");
@@ -267,11 +269,10 @@ fn an_end_of_the_log_that_was_deleted_or_rewritten_is_found_against_a_published_
                 assert_eq!(check(&report, "hash_chain")["verdict"], "verified", "{report}");
                 after.change(&mut scene.sql, &before).await;
                 scene.sql.execute(set, &[&partition, &last, &kept]).await.unwrap();
-                let uncover = "INSERT INTO ledger.checkpoints (partition, generation, position, epoch)
-                    VALUES ($1, $2, $3, $4)";
-                let (generation, stored, epoch): (i16, i64, i64) =
-                    (covered.get(0), covered.get(1), covered.get(2));
-                scene.sql.execute(uncover, &[&partition, &generation, &stored, &epoch]).await.unwrap();
+                let uncover = "WITH shown AS (UPDATE ledger.state SET generation = $2 WHERE partition = $1)
+                    UPDATE ledger.checkpoints SET position = $3 WHERE partition = $1 AND generation = $2";
+                let (generation, stored): (i16, i64) = (covered.get(0), covered.get(1));
+                scene.sql.execute(uncover, &[&partition, &generation, &stored]).await.unwrap();
             }
         }
         eprintln!("deleted and rewritten ends: {} of {} found", 2 * trials(), 2 * trials());

@@ -8,6 +8,8 @@ use csv::{ReaderBuilder, StringRecord};
 use farthing_core::money::{self, parse_decimal};
 use rust_decimal::Decimal;
 
+use crate::bounded_file;
+
 /// The most rows of a file.
 const MAX_ROWS: usize = 2_000_000;
 
@@ -41,11 +43,8 @@ pub(super) struct Column {
 impl CsvFile {
     /// Reads a file.
     pub(super) fn read(path: &Path, delimiter: u8) -> Result<Self> {
-        let shown = farthing_tls::shown(path);
-        let size = std::fs::metadata(path).with_context(|| format!("cannot read {shown}"))?.len();
-        ensure!(size <= MAX_BYTES, "{shown} has more than {MAX_BYTES} bytes");
-        let bytes = std::fs::read(path).with_context(|| format!("cannot read {shown}"))?;
-        Self::parse(&bytes, delimiter).with_context(|| shown.clone())
+        let bytes = bounded_file::read(path, MAX_BYTES)?;
+        Self::parse(&bytes, delimiter).with_context(|| farthing_tls::shown(path))
     }
 
     /// Reads the text of a file. A byte order mark at its beginning, and empty lines, are left out.

@@ -31,7 +31,10 @@ use self::usage_file::UsageMapping;
 use super::flags::FormatFlags;
 use super::{progress_line, verdict};
 use crate::database::Database;
-use crate::value_parsers;
+use crate::{bounded_file, value_parsers};
+
+/// The largest mapping.
+const MAX_MAPPING_BYTES: u64 = 1 << 20;
 
 /// Flags of `audit reconcile`.
 #[derive(Debug, Clone, clap::Args)]
@@ -80,10 +83,7 @@ enum Keys {
 
 /// Runs the command.
 pub(super) async fn run(args: &Args) -> Result<ExitCode> {
-    let period = Period { from: args.from, to: args.to };
-    if let (Some(from), Some(to)) = (args.from, args.to) {
-        ensure!(from < to, "--to is not after --from");
-    }
+    let period = value_parsers::period(args.from, args.to)?;
     match (&args.payments, &args.usage) {
         (Some(file), _) => reconcile_payments(args, file, period).await,
         (None, Some(file)) => reconcile_usage(args, file).await,
@@ -182,7 +182,8 @@ fn day(flag: &str, instant: Option<DateTime<Utc>>) -> Result<Option<NaiveDate>> 
 /// Reads a mapping.
 fn mapping<T: DeserializeOwned>(path: &Path) -> Result<T> {
     let shown = farthing_tls::shown(path);
-    let text = std::fs::read_to_string(path).with_context(|| format!("--mapping: cannot read {shown}"))?;
+    let text = bounded_file::read(path, MAX_MAPPING_BYTES).context("--mapping")?;
+    let text = String::from_utf8(text).with_context(|| format!("--mapping: {shown} is not UTF-8"))?;
     serde_json::from_str(&text).with_context(|| format!("--mapping: {shown}"))
 }
 

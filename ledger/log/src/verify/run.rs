@@ -34,6 +34,9 @@ SELECT h.position, h.hash, (
     WHERE b.partition = $1 ORDER BY b.first_position DESC LIMIT 1) AS last
 FROM ledger.heads AS h WHERE h.partition = $1";
 
+/// The generation of states that the leaders of partition $1 keep, and the head's position.
+const LED_GENERATION: &str = "SELECT generation, position FROM ledger.heads WHERE partition = $1";
+
 /// What is verified.
 #[derive(Debug, Clone)]
 pub struct Plan {
@@ -364,11 +367,7 @@ impl<'p> PartitionAudit<'p> {
         }
         let parameters = (self.partition.number(), generation());
         let stored = self.client.query_opt(CHECKPOINT, &[&parameters.0, &parameters.1]).await?;
-        let Some(stored) = stored else {
-            let reason = format!("partition {}: this release has not stored its states yet", self.partition);
-            self.seen.tallies.skip(Check::StoredStates, reason);
-            return Ok(());
-        };
+        let Some(stored) = stored else { return self.without_stored_states().await };
         let before: i64 = stored.try_get(0)?;
         self.follow(before, before).await?;
         let mut client = connect::connect(database_url, Role::Owner).await?;
@@ -402,6 +401,26 @@ impl<'p> PartitionAudit<'p> {
             self.seen.states = self.fold.states.len();
         }
         snapshot.commit().await?;
+        Ok(())
+    }
+
+    /// There is no checkpoint of this program's generation. The leader goes on from one: if it keeps that generation, somebody
+    /// has removed it.
+    async fn without_stored_states(&mut self) -> Result<(), Error> {
+        let partition = self.partition;
+        let row = self.client.query_one(LED_GENERATION, &[&partition.number()]).await?;
+        let (led, position): (i16, i64) = (row.try_get(0)?, row.try_get(1)?);
+        if led != generation() || position == 0 {
+            let reason = format!("partition {partition}: this release has not stored its states yet");
+            self.seen.tallies.skip(Check::StoredStates, reason);
+            return Ok(());
+        }
+        let text = format!(
+            "partition {partition}: the checkpoint of the stored states is missing, although the leader goes on from it"
+        );
+        let expected = format!("a checkpoint of generation {led}");
+        let finding = Finding { partition, position: 1, text, expected, found: "none".to_owned() };
+        self.seen.tallies.find(Check::StoredStates, finding);
         Ok(())
     }
 

@@ -88,16 +88,22 @@ pub async fn export(
     let client = connect::connect(database_url, Role::Owner).await?;
     let ends = Ends::read(&client).await?;
     let partitions = partitions(&ends, selection)?;
-    if let Some(since) = &selection.since
-        && !since.iter().map(|range| range.partition).eq(partitions.iter().copied())
-    {
-        return Err(Error::OtherLog);
+    let genesis = farthing_core::secret::hex(&GENESIS);
+    if let Some(since) = &selection.since {
+        let ends_nowhere = |last: &HashedPosition| match last.position {
+            0 => last.hash != genesis,
+            position => position < 0,
+        };
+        let others = since.iter().map(|range| range.partition).ne(partitions.iter().copied());
+        if others || since.iter().any(|range| ends_nowhere(&range.last)) {
+            return Err(Error::OtherLog);
+        }
     }
     let mut exported = Exported { log: Vec::new(), findings: Findings::default() };
     for (index, partition) in partitions.into_iter().enumerate() {
         let after = match &selection.since {
             Some(since) => since[index].last.clone(),
-            None => HashedPosition { position: 0, hash: farthing_core::secret::hex(&GENESIS) },
+            None => HashedPosition { position: 0, hash: genesis.clone() },
         };
         ends.has(partition, after.position)?;
         let mut rows = Rows::new(selection, &after, output, &mut exported.findings);
