@@ -146,7 +146,7 @@ fn the_view_shows_the_events_that_the_batches_hold() {
         }
         let always = "SELECT count(*) FROM pg_trigger
             WHERE tgrelid = 'ledger.batches'::regclass AND tgenabled = 'A'";
-        assert_eq!(merchant.log.sql.query_one(always, &[]).await.unwrap().get::<_, i64>(0), 2);
+        assert_eq!(merchant.log.sql.query_one(always, &[]).await.unwrap().get::<_, i64>(0), 3);
     });
 }
 

@@ -25,7 +25,9 @@ const TERMS: &str = "SELECT sum(epoch)::bigint FROM ledger.heads";
 const HOLD_UP_CHECKPOINTS: &str = "BEGIN; SELECT position FROM ledger.checkpoints FOR UPDATE";
 
 /// The events behind the checkpoint of a partition's states.
-const BEHIND_CHECKPOINT: &str = "SELECT h.position - c.position FROM ledger.heads AS h JOIN ledger.checkpoints AS c USING (partition) WHERE partition = $1 ORDER BY generation DESC LIMIT 1";
+const BEHIND_CHECKPOINT: &str = "\
+SELECT h.position - c.position FROM ledger.heads AS h JOIN ledger.checkpoints AS c USING (partition, generation)
+WHERE partition = $1";
 
 /// Holds up the writer of a read model.
 const HOLD_UP: &str = "BEGIN; LOCK TABLE customers.customers IN EXCLUSIVE MODE";
