@@ -260,8 +260,8 @@ fn merchants_that_hold_long_bodies_leave_room_for_a_usual_request_and_response_o
         let memory = "farthing_long_body_memory_bytes";
         within(PATIENCE, "the requests are held or refused", async || {
             let is_held = (held - refused.load(Ordering::SeqCst)) * HELD_BYTES;
-            let taken = scrape(gateway.operator).await.count(memory, &[("kind", "request")]);
-            (taken > 0 && taken == is_held).then_some(())
+            let taken = scrape(gateway.operator).await.values(memory, &[("kind", "request")]);
+            (is_held > 0 && taken.iter().map(f64::to_string).eq([is_held.to_string()])).then_some(())
         })
         .await;
         // Another merchant has a long request converted, and a long response.

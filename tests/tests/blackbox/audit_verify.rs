@@ -65,42 +65,47 @@ fn a_whole_log_is_verified_under_traffic_and_every_check_looks_at_something() {
     });
 }
 
-/// Whether the states of partition $1 are stored as of a position within a record batch.
-const IS_WITHIN_A_BATCH: &str = "\
-SELECT count(*) > 0 FROM ledger.checkpoints AS c JOIN ledger.batches AS b USING (partition)
-WHERE c.partition = $1 AND c.position >= b.first_position AND c.position < b.first_position + b.count - 1";
+/// The partitions whose states are stored as of a position within a record batch.
+const WITHIN_A_BATCH: &str = "\
+SELECT c.partition FROM ledger.checkpoints AS c JOIN ledger.batches AS b USING (partition)
+WHERE c.position >= b.first_position AND c.position < b.first_position + b.count - 1";
 
 #[test]
 fn states_that_are_stored_as_of_a_position_within_a_record_batch_are_verified() {
     run(async {
         let instance: &'static Instance = Box::leak(Box::new(Instance::start(1).await));
-        let merchant = Merchant::of(instance).await;
-        let partition = merchant.partition().await;
+        let mut merchants = Vec::new();
+        for _ in 0..4 {
+            merchants.push(Merchant::of(instance).await);
+        }
+        let sql = &merchants[0].log.sql;
         let gateway = instance.ready().pids.gateways[0];
-        let is_within = async || -> bool {
-            merchant.log.sql.query_one(IS_WITHIN_A_BATCH, &[&partition]).await.unwrap().get(0)
+        let within = async || -> Option<i16> {
+            sql.query_opt(&format!("{WITHIN_A_BATCH} LIMIT 1"), &[]).await.unwrap().map(|row| row.get(0))
         };
         // What is decided while a batch commits joins the next one, and a checkpoint may be due in the middle of it.
-        let post = async || {
+        let post = async |merchant: &Merchant| {
             loop {
-                merchant.post("/v1/customers", &json!({})).await.expect(201);
+                // A merchant may come to its rate limit.
+                let status = merchant.post("/v1/customers", &json!({})).await.status;
+                assert!([201, 429].contains(&status), "{status}");
             }
         };
+        let posts = merchants.iter().cycle().take(16).map(post);
         let stopped_within =
             eventually("a checkpoint within a batch, when the gateway stands still", async || {
-                if is_within().await {
-                    signal(gateway, "STOP");
-                    if is_within().await {
-                        return Some(());
-                    }
+                within().await?;
+                signal(gateway, "STOP");
+                let partition = within().await;
+                if partition.is_none() {
                     signal(gateway, "CONT");
                 }
-                None
+                partition
             });
-        tokio::select! {
-            () = stopped_within => {}
-            _ = futures_util::future::join_all((0..16).map(|_| post())) => unreachable!("they do not end"),
-        }
+        let partition = tokio::select! {
+            partition = stopped_within => partition,
+            _ = futures_util::future::join_all(posts) => unreachable!("they do not end"),
+        };
         let (code, report, errors) = outcome(instance, &["audit", "verify", "--skip-read-tables"]).await;
         assert_eq!((code, &report["verdict"]), (Some(0), &json!("verified")), "{report} {errors}");
         let stored = check(&report, "stored_states");
@@ -109,7 +114,7 @@ fn states_that_are_stored_as_of_a_position_within_a_record_batch_are_verified() 
         // A state that differs is found there, too.
         let state = "UPDATE ledger.state SET body = replace(body, 'reference', 'referred') WHERE (partition, id) = (
             SELECT partition, id FROM ledger.state WHERE partition = $1 AND body LIKE '%reference%' ORDER BY id LIMIT 1)";
-        let changed = merchant.log.sql.execute(state, &[&partition]).await.unwrap();
+        let changed = sql.execute(state, &[&partition]).await.unwrap();
         assert_eq!(changed, 1);
         let (code, report, errors) = outcome(instance, &["audit", "verify", "--skip-read-tables"]).await;
         let is_broken = json!("broken");
@@ -117,7 +122,7 @@ fn states_that_are_stored_as_of_a_position_within_a_record_batch_are_verified() 
         assert_eq!((code, verdict), (Some(1), &is_broken), "{report} {errors}");
         // So it is if its checkpoint is hidden meanwhile.
         let hide = "UPDATE ledger.checkpoints SET generation = 99 WHERE partition = $1";
-        assert_eq!(merchant.log.sql.execute(hide, &[&partition]).await.unwrap(), 1);
+        assert_eq!(sql.execute(hide, &[&partition]).await.unwrap(), 1);
         let (code, report, errors) = outcome(instance, &["audit", "verify", "--skip-read-tables"]).await;
         let stored = check(&report, "stored_states");
         assert_eq!((code, &stored["verdict"]), (Some(1), &is_broken), "{report} {errors}");
