@@ -229,8 +229,9 @@ async fn follow<P: Projection>(
         let (batches, stopped) = fold::<P>(page.runs(), &mut seen);
         progress.folded(page.len());
         if stopped.is_some() || !batches.is_empty() || written_at.elapsed() > IDLE_CHECKPOINT {
-            generation.write(&batches, &seen).await?;
+            // Before they are written: what is projected again is reported again, and none is left out.
             raise_alarms(&batches, progress);
+            generation.write(&batches, &seen).await?;
             if page.len() < FULL_EVENTS {
                 tokio::time::sleep_until(written_at + WRITE_INTERVAL).await;
             }
@@ -281,7 +282,7 @@ pub(crate) fn fold<'e, P: Projection>(
     (batches.into_iter().filter(|(_, batch)| !batch.is_empty()).collect(), stopped)
 }
 
-/// Reports the doubtful events of batches that were written.
+/// Reports the doubtful events of batches.
 fn raise_alarms<P: Projection>(batches: &[(Partition, P)], progress: &Progress) {
     for (partition, batch) in batches {
         let Some(Doubtful { events, first_position }) = batch.doubtful() else { continue };

@@ -255,7 +255,7 @@ fn what_only_looks_like_a_secret_passes_unaltered() {
             ),
             ("x-goog-api-key", "AIzaSyA1234567890abcdefghijklmnopqrstuv".to_owned()),
             ("xi-api-key", long.clone()),
-            ("api-key", STANDARD.encode(aws)),
+            ("ocp-apim-subscription-key", STANDARD.encode(aws)),
             ("X-Provider-API-Key", aws.to_owned()),
             ("Cookie", "spk_=1; css_class=breaks_after_aks_live_; cons_=%20\\".to_owned()),
             ("X-Custom", "spk_01KAM5F7Z8Q9X0Y1V2W3E4R5T6".to_owned()),

@@ -300,8 +300,14 @@ async fn pass_back(
         };
         let settled = tokio::select! {
             settled = unless_not_opened(&mut opening, settling) => settled,
-            // No caller is left to read the error. The response is read on without one.
+            // No caller is left to read the error. The response is read on without one, and its end is a charge or, if the
+            // opening is not durable, refused.
             () = source.disconnected.cancelled(), if decides_head => {
+                forwarder.tasks.spawn(async move {
+                    if opening.durable().await.is_ok() {
+                        let _ = is_open.send(());
+                    }
+                });
                 return Err(ApiError::Forward(ForwardError::ResponseBrokeOff));
             }
         };

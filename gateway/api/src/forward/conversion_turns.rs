@@ -85,14 +85,19 @@ impl Queues {
         waiting
     }
 
-    /// The first body of the next caller, which is the last one after that.
+    /// The first body of the next caller, which is the last one after that. Bodies that wait no longer take no turn.
     fn next(&mut self) -> Option<oneshot::Sender<ConversionTurn>> {
-        let mut waiting = self.waiting.pop_front()?;
-        let next = waiting.bodies.pop_front();
-        if !waiting.bodies.is_empty() {
-            self.waiting.push_back(waiting);
+        while let Some(mut waiting) = self.waiting.pop_front() {
+            let bodies = &mut waiting.bodies;
+            let next = std::iter::from_fn(|| bodies.pop_front()).find(|body| !body.is_closed());
+            if !waiting.bodies.is_empty() {
+                self.waiting.push_back(waiting);
+            }
+            if next.is_some() {
+                return next;
+            }
         }
-        next
+        None
     }
 }
 

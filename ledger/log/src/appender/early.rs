@@ -30,7 +30,7 @@ const ASKED_AFTER: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct Early<O> {
     outcome: O,
-    /// `None` if the outcome is durable, or its failure is known.
+    /// `None` if the outcome is durable.
     pending: Option<Pending<O>>,
     /// What another gateway's opening needs for as long as somebody waits for it.
     _kept: Option<Box<dyn Any + Send + Sync>>,
@@ -46,6 +46,8 @@ enum Pending<O> {
     },
     /// By another gateway, which tells when it is asked.
     There { durable: Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>, asked_at: Instant },
+    /// By nobody: it has failed, or nobody knows.
+    Failed(Box<Error>),
 }
 
 impl<O> fmt::Debug for Pending<O> {
@@ -53,6 +55,7 @@ impl<O> fmt::Debug for Pending<O> {
         f.write_str(match self {
             Self::Here { .. } => "Here",
             Self::There { .. } => "There",
+            Self::Failed(_) => "Failed",
         })
     }
 }
@@ -83,6 +86,7 @@ impl<O> Early<O> {
     pub async fn durable(self) -> Result<O, Error> {
         match self.pending {
             None => Ok(self.outcome),
+            Some(Pending::Failed(error)) => Err(*error),
             Some(Pending::There { durable, .. }) => durable.await.map(|()| self.outcome),
             Some(Pending::Here { mut durable, hurry }) => match durable.try_recv() {
                 Ok(answer) => answer,
@@ -99,16 +103,22 @@ impl<O> Early<O> {
     pub async fn failure(&mut self) -> Error {
         let answer = match &mut self.pending {
             None => return std::future::pending().await,
+            Some(Pending::Failed(error)) => return (**error).clone(),
             Some(Pending::Here { durable, .. }) => durable.await.unwrap_or_else(|_| Err(lost())).map(drop),
             Some(Pending::There { durable, asked_at }) => {
                 tokio::time::sleep_until(*asked_at).await;
                 durable.await
             }
         };
-        self.pending = None;
         match answer {
-            Ok(()) => std::future::pending().await,
-            Err(error) => error,
+            Ok(()) => {
+                self.pending = None;
+                std::future::pending().await
+            }
+            Err(error) => {
+                self.pending = Some(Pending::Failed(Box::new(error.clone())));
+                error
+            }
         }
     }
 }
@@ -178,5 +188,28 @@ impl<C: Command<Outcome: Clone>> Job for EarlyJob<C> {
 
     fn end(self: Box<Self>, error: Error) {
         self.waiter.end(error);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_outcome_that_has_failed_is_never_durable() {
+        for failure in [Error::Unknown("lost".to_owned()), Error::Moved] {
+            let answer = failure.clone();
+            let mut there = Early::there((), async move { Err(answer) }, ());
+            assert_eq!(there.failure().await, failure);
+            assert_eq!(there.failure().await, failure, "asked again");
+            assert_eq!(there.durable().await, Err(failure.clone()));
+
+            let (answer, durable) = oneshot::channel();
+            let pending = Pending::Here { durable, hurry: Arc::default() };
+            let mut here = Early { outcome: (), pending: Some(pending), _kept: None };
+            answer.send(Err(failure.clone())).unwrap();
+            assert_eq!(here.failure().await, failure);
+            assert_eq!(here.durable().await, Err(failure));
+        }
     }
 }

@@ -152,6 +152,13 @@ impl Store {
             if self.is_no_file(&path).await? {
                 return Ok(Got::NoFile);
             }
+            // The answer of a bucket is read whole, so its size is asked for first.
+            if self.folder.is_none() {
+                let size = self.objects.head(&path).await?.size;
+                if size > limit {
+                    return Ok(Got::TooLarge(size));
+                }
+            }
             let found = self.objects.get(&path).await?;
             if found.meta.size > limit {
                 return Ok(Got::TooLarge(found.meta.size));
