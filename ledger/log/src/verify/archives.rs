@@ -8,7 +8,7 @@ use super::verdict::{Check, Finding, Place, Tallies};
 use crate::connect::{self, Role};
 
 /// Whether a range of one of the partitions $1 is archived.
-const IS_ARCHIVED: &str = "SELECT EXISTS (SELECT FROM ledger.archived AS a WHERE a.partition = ANY($1))";
+const IS_ARCHIVED: &str = "SELECT EXISTS (SELECT 1 FROM ledger.archived AS a WHERE a.partition = ANY($1))";
 
 /// The file `object`, whose first event is at `place`, is not the one that was archived. It is reported once, however often it
 /// is read.
