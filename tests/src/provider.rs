@@ -181,6 +181,16 @@ impl Provider {
         self.add_at(path.to_owned(), Arc::new(respond), None)
     }
 
+    /// A new path that answers 200 with one token, once `gate` is open.
+    pub fn endpoint_behind(&self, gate: &Gate) -> Endpoint {
+        let gate = gate.clone();
+        self.endpoint(move |_| {
+            let mut steps = vec![Step::Wait(gate.clone())];
+            steps.extend(json(200, &serde_json::json!({"usage": {"tokens": 1}})));
+            steps
+        })
+    }
+
     /// Like [`Self::endpoint`], but reads the request's body only once `gate` is open.
     pub fn endpoint_that_reads_late(
         &self,

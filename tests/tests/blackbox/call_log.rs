@@ -6,7 +6,7 @@ use farthing_tests::client::{Connection, Request};
 use farthing_tests::codings::gzip;
 use farthing_tests::instance::Instance;
 use farthing_tests::merchant::{Merchant, forward};
-use farthing_tests::provider::{Endpoint, Gate, Step, json, whole};
+use farthing_tests::provider::{Gate, whole};
 use farthing_tests::run;
 use farthing_tests::side_gateway::SideGateway;
 use farthing_tests::wait::{eventually, eventually_ok};
@@ -55,16 +55,6 @@ async fn has_logged(gateway: &SideGateway, format: &str, event: &str, request_id
     .await;
 }
 
-/// A provider that answers once the gate is open.
-fn waiting(merchant: &Merchant, gate: &Gate) -> Endpoint {
-    let gate = gate.clone();
-    merchant.instance.provider.endpoint(move |_| {
-        let mut steps = vec![Step::Wait(gate.clone())];
-        steps.extend(json(200, &json!({"usage": {"tokens": 1}})));
-        steps
-    })
-}
-
 #[test]
 fn a_line_about_a_call_to_a_provider_has_its_request_id_without_a_trace() {
     run(async {
@@ -104,7 +94,7 @@ fn a_line_about_a_call_beyond_a_limit_has_its_request_id() {
             let gateway = logging(format, &[flag]).await;
             let merchant = Merchant::funded("1").await;
             let gate = Gate::default();
-            let endpoint = waiting(&merchant, &gate);
+            let endpoint = merchant.instance.provider.endpoint_behind(&gate);
             let call = forward("GET", &endpoint.url).bearer(&merchant.secret_key);
             let mut first = Connection::open(gateway.address).await.unwrap();
             first.send(&call).await.unwrap();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use farthing_tests::client::{Connection, Request, Response};
 use farthing_tests::instance::Instance;
 use farthing_tests::merchant::{Merchant, forward};
-use farthing_tests::provider::{Endpoint, Gate, Step, json};
+use farthing_tests::provider::{Endpoint, Gate, json};
 use farthing_tests::run;
 use farthing_tests::scrape::{Scrape, scrape};
 use farthing_tests::side_gateway::SideGateway;
@@ -25,16 +25,6 @@ async fn lock_head(sql: &Client, merchant: &Merchant) {
     let partition = merchant.log.partition_of(&merchant.id).await;
     let lock = format!("BEGIN; SELECT position FROM ledger.heads WHERE partition = {partition} FOR UPDATE");
     sql.batch_execute(&lock).await.unwrap();
-}
-
-/// A provider that answers once the gate is open.
-fn waiting(merchant: &Merchant, gate: &Gate) -> Endpoint {
-    let gate = gate.clone();
-    merchant.instance.provider.endpoint(move |_| {
-        let mut steps = vec![Step::Wait(gate.clone())];
-        steps.extend(json(200, &json!({"usage": {"tokens": 1}})));
-        steps
-    })
 }
 
 /// Starts a call and returns once its provider has it.
@@ -79,7 +69,7 @@ fn a_call_beyond_the_limit_is_refused_at_once_and_the_one_in_flight_is_finished(
         let merchant = Merchant::funded("1").await;
         let gateway = SideGateway::start(merchant.instance, &[LOCAL, "--max-calls=1"]).await;
         let gate = Gate::default();
-        let endpoint = waiting(&merchant, &gate);
+        let endpoint = merchant.instance.provider.endpoint_behind(&gate);
         let mut first = in_flight(&merchant, &gateway, &endpoint).await;
         let wallet = Request::new("GET", "/v1/wallet").bearer(&merchant.secret_key);
         for request in [forward("GET", &endpoint.url).bearer(&merchant.secret_key), wallet.clone()] {
@@ -131,7 +121,7 @@ fn a_command_beyond_the_queue_is_refused_at_once_and_a_settlement_is_not() {
         let gateway = SideGateway::start(instance, &[LOCAL, "--max-queued-commands=1"]).await;
         let merchant = gateway.merchant_of_its_own(instance, "1").await;
         let gate = Gate::default();
-        let endpoint = waiting(&merchant, &gate);
+        let endpoint = merchant.instance.provider.endpoint_behind(&gate);
         let mut call = in_flight(&merchant, &gateway, &endpoint).await;
         let sql = sql(&merchant).await;
         lock_head(&sql, &merchant).await;

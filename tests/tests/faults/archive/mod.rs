@@ -1,6 +1,9 @@
 //! Archives: old ranges of the log move to files under traffic, by a command that is killed between its steps, and come back.
 //! At every moment all of the log is in the table, in files, or in both.
 
+mod damage;
+mod refusals;
+
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,9 +14,8 @@ use farthing_tests::provider::json;
 use farthing_tests::run;
 use farthing_tests::wait::eventually;
 use serde_json::{Value, json};
-use tokio_postgres::{Client, NoTls};
+use tokio_postgres::Client;
 
-use crate::checkpoints::key;
 use crate::put_away;
 
 /// The exact content of the record batches of partition $1 up to position $2.
@@ -211,6 +213,23 @@ fn check<'r>(report: &'r Value, name: &str) -> &'r Value {
     checks.iter().find(|check| check["check"] == name).unwrap_or_else(|| panic!("{name}: {report}"))
 }
 
+/// Lets the owner of the log change it as if its triggers were not there.
+async fn forces(sql: &Client, change: &str) {
+    let triggers = ["not_archived", "append_only_rows", "append_only_statements"];
+    let each = |what: &str| {
+        triggers.map(|name| format!("ALTER TABLE ledger.batches {what} TRIGGER {name};")).concat()
+    };
+    let forced = format!("BEGIN; {} {change}; {} COMMIT", each("DISABLE"), each("ENABLE ALWAYS"));
+    sql.batch_execute(&forced).await.unwrap();
+}
+
+fn put(file: &Path, bytes: Option<&[u8]>) {
+    match bytes {
+        Some(bytes) => std::fs::write(file, bytes).unwrap(),
+        None => std::fs::remove_file(file).unwrap(),
+    }
+}
+
 #[test]
 fn an_archive_under_traffic_changes_no_answer_and_no_role_needs_it_every_day() {
     run(async {
@@ -299,287 +318,6 @@ async fn without_the_archive(archived: &Archived) {
         let says = format!("of partition {} are archived at {}", archived.partition, archived.location);
         assert!(found == Some(code) && errors.contains(&says), "{command:?}: {found:?} {errors}");
     }
-}
-
-#[test]
-fn only_an_archived_range_can_leave_the_log() {
-    run(async {
-        let archived = Archived::start(5).await;
-        let sql = &archived.merchant.log.sql;
-        let refused = async |statement: &str, why: &str| {
-            let error = sql.batch_execute(&format!("BEGIN; {statement}; COMMIT")).await.unwrap_err();
-            let message = error.as_db_error().unwrap().message().to_owned();
-            assert!(message.contains(why), "{statement}: {message}");
-            sql.batch_execute("ROLLBACK").await.unwrap();
-        };
-        let of = &archived.partition;
-        let yes = "SET LOCAL farthing.deletes_archived = 'yes'";
-        let row = |number: i64, first: i64, last: i64, hash: &str| {
-            format!(
-                "INSERT INTO ledger.archives (partition, number, first_position, last_position, batches, previous_hash,
-                     last_hash, first_recorded_at, last_recorded_at, location, object, bytes, text_bytes, sha256)
-                 SELECT {of}, {number}, {first}, {last}, count(*), decode(repeat('00', 32), 'hex'), {hash},
-                     min(recorded_at), max(recorded_at), '', '', 1, 1, decode(repeat('00', 32), 'hex')
-                 FROM ledger.batches WHERE partition = {of} AND first_position BETWEEN {first} AND {last}"
-            )
-        };
-        let ends =
-            "SELECT first_position + count - 1, encode(substring(hashes FROM 32 * count - 31 FOR 32), 'hex')
-            FROM ledger.batches WHERE partition = $1 ORDER BY first_position";
-        let of_number: i16 = of.parse().unwrap();
-        let rows = sql.query(ends, &[&of_number]).await.unwrap();
-        let end = |row: &tokio_postgres::Row| {
-            (row.get::<_, i64>(0), format!("decode('{}', 'hex')", row.get::<_, &str>(1)))
-        };
-        let ((early, early_hash), (last, last_hash)) = (end(&rows[2]), end(&rows[rows.len() - 1]));
-        for prelude in ["SELECT 1", "SET LOCAL session_replication_role = replica"] {
-            refused(&format!("{prelude}; DELETE FROM ledger.batches"), "append-only").await;
-            refused(&format!("{prelude}; {yes}; DELETE FROM ledger.batches"), "is not archived").await;
-            refused(&format!("{prelude}; {yes}; UPDATE ledger.batches SET writer = 'x'"), "append-only")
-                .await;
-            refused(&format!("{prelude}; {yes}; TRUNCATE ledger.batches"), "append-only").await;
-            refused(
-                &format!("{prelude}; SELECT ledger.delete_archived({of}::smallint, 1, 9)"),
-                "does not exist",
-            )
-            .await;
-            for (row, why) in [
-                (row(2, 1, early, &early_hash), "does not follow"),
-                (row(1, 2, early, &early_hash), "does not follow"),
-                (row(1, 1, early + 1, &early_hash), "the archive"),
-                (row(1, 1, early, &last_hash), "ends with another event"),
-                (row(1, 1, last, &last_hash), "is still needed"),
-            ] {
-                refused(&format!("{prelude}; {row}"), why).await;
-            }
-        }
-        for role in ["farthing_gateway", "farthing_projector"] {
-            for statement in [
-                format!("{yes}; DELETE FROM ledger.batches"),
-                row(1, 1, early, &early_hash),
-                format!("INSERT INTO ledger.archive_restores (partition, number) VALUES ({of}, 1)"),
-            ] {
-                refused(&format!("SET LOCAL ROLE {role}; {statement}"), "permission denied").await;
-            }
-        }
-        archived.unneeded().await;
-        // The builder of a generation of states compares the event at its checkpoint.
-        let keeps =
-            "SELECT l.reached < (SELECT min(c.position) FROM ledger.checkpoints AS c WHERE c.partition = $1)
-            FROM ledger.archive_limits($1) AS l WHERE l.what = 'stored states'";
-        assert!(sql.query_one(keeps, &[&of_number]).await.unwrap().get::<_, bool>(0));
-        archived.create_up_to_the_position("40").await;
-        refused("DELETE FROM ledger.batches WHERE false", "append-only").await;
-        refused("DELETE FROM ledger.archives", "append-only").await;
-        refused("UPDATE ledger.archives SET sha256 = previous_hash", "append-only").await;
-        refused("TRUNCATE ledger.archive_restores", "append-only").await;
-        refused(&format!("{yes}; DELETE FROM ledger.batches WHERE partition = {of}"), "is not archived")
-            .await;
-        refused(
-            &format!("INSERT INTO ledger.archive_restores (partition, number) VALUES ({of}, 1)"),
-            if archived.files().len() > 1 { "is not the last one" } else { "is not back" },
-        )
-        .await;
-        archived.verified().await;
-        put_away(archived.merchant.instance).await;
-    });
-}
-
-/// Lets the owner of the log change it as if its triggers were not there.
-async fn forces(sql: &Client, change: &str) {
-    let triggers = ["not_archived", "append_only_rows", "append_only_statements"];
-    let each = |what: &str| {
-        triggers.map(|name| format!("ALTER TABLE ledger.batches {what} TRIGGER {name};")).concat()
-    };
-    let forced = format!("BEGIN; {} {change}; {} COMMIT", each("DISABLE"), each("ENABLE ALWAYS"));
-    sql.batch_execute(&forced).await.unwrap();
-}
-
-#[test]
-fn no_record_batch_can_be_added_at_an_archived_position_and_an_audit_finds_one_that_is_there() {
-    run(async {
-        let archived = Archived::start(40).await;
-        let (instance, sql, of) =
-            (archived.merchant.instance, &archived.merchant.log.sql, &archived.partition);
-        archived.create_up_to_the_position("20").await;
-        let last = archived.last().await.unwrap();
-        let row = |position: i64| {
-            format!("INSERT INTO ledger.batches VALUES ({of}, {position}, 1, now(), 'x', '{{}}', sha256(''))")
-        };
-        let restored = format!(
-            "SELECT ledger.restore_archived({of}::smallint, (SELECT max(number) FROM ledger.archived
-                 WHERE partition = {of}), ARRAY[{last}::bigint], ARRAY[1], ARRAY[now()], ARRAY['x'],
-                 ARRAY['{{}}'::bytea], ARRAY[sha256('')])"
-        );
-        let name = instance.name_of("a_forger");
-        let role = format!("CREATE ROLE {name} LOGIN PASSWORD 'secret'; GRANT farthing_gateway TO {name}");
-        sql.batch_execute(&role).await.unwrap();
-        let owner = instance.ready().database_url.clone();
-        let (_, server) = owner.split_once('@').unwrap();
-        let url = format!("postgres://{name}:secret@{server}");
-        let (gateway, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
-        tokio::spawn(connection);
-        let is_archived = async |login: &Client, statement: &str| {
-            let error = login.batch_execute(statement).await.unwrap_err();
-            let message = error.as_db_error().unwrap_or_else(|| panic!("{statement}: {error}")).message();
-            assert!(message.contains("is archived"), "{statement}: {message}");
-        };
-        let forged: Vec<_> = [1, 2, last / 2, last].into_iter().map(row).collect();
-        for parameter in ["SELECT 1", "SET farthing.restores_archived = 'yes'"] {
-            gateway.batch_execute(parameter).await.unwrap();
-            for statement in forged.iter().chain([&restored]) {
-                is_archived(&gateway, statement).await;
-            }
-        }
-        for setting in ["origin", "replica"] {
-            sql.batch_execute(&format!("SET session_replication_role = {setting}")).await.unwrap();
-            for statement in &forged {
-                is_archived(sql, statement).await;
-            }
-        }
-        sql.batch_execute("SET session_replication_role = origin").await.unwrap();
-        // What follows the archived ranges is not looked at by the trigger.
-        gateway.batch_execute(&format!("BEGIN; {}; ROLLBACK", row(last + 1_000_000))).await.unwrap();
-        archived.verified().await;
-
-        let place = json!([{"partition": archived.number(), "position": 2}]);
-        forces(sql, &row(2)).await;
-        let (code, report, errors) = archived.audit(&[]).await;
-        assert_eq!((code, &report["first_broken"]), (Some(1), &place), "{report} {errors}");
-        let positions = check(&report, "positions");
-        assert_eq!(positions["broken"], 1, "{positions}");
-        assert!(positions["findings"][0]["text"].to_string().contains("another record batch"), "{positions}");
-        assert_eq!(check(&report, "archives")["verdict"], "verified", "{report}");
-        let (code, report, errors) =
-            archived.run(&["audit", "statement", "--wallet", &archived.merchant.wallet_id]).await;
-        assert!(code == Some(1) && report.to_string().contains("another record batch"), "{report} {errors}");
-        let (code, _, errors) = archived.run(&["archive", "create"]).await;
-        assert!(code == Some(1) && errors.contains("another record batch"), "nothing is deleted: {errors}");
-        forces(sql, &format!("DELETE FROM ledger.batches WHERE partition = {of} AND first_position = 2"))
-            .await;
-        archived.verified().await;
-        drop(gateway);
-        sql.batch_execute(&format!("DROP ROLE {name}")).await.unwrap();
-        put_away(instance).await;
-    });
-}
-
-#[test]
-fn an_archive_goes_to_no_folder_that_lacks_the_files_before_it() {
-    run(async {
-        let archived = Archived::start(40).await;
-        let instance = archived.merchant.instance;
-        archived.create_up_to_the_position("100000").await;
-        let last = archived.last().await;
-        let file = archived.files().pop().unwrap();
-        let name = file.file_name().unwrap().to_str().unwrap();
-        // As an empty mount point is.
-        let other = instance.file("another folder");
-        std::fs::create_dir(&other).unwrap();
-        let location = format!("file://{}", other.to_str().unwrap().replace(' ', "%20"));
-        let partitions: i64 = archived
-            .merchant
-            .log
-            .sql
-            .query_one("SELECT count(*) FROM ledger.heads", &[])
-            .await
-            .unwrap()
-            .get(0);
-        for partition in 0..partitions {
-            let partition = partition.to_string();
-            let create = ["archive", "create", "--keep-events", "0", "--partition", &partition];
-            let (code, _, errors) =
-                outcome(instance, &[create.as_slice(), &["--archive", &location]].concat()).await;
-            assert!(code == Some(1) && errors.contains(name) && errors.contains("it is missing"), "{errors}");
-        }
-        assert_eq!(std::fs::read_dir(&other).unwrap().count(), 0, "nothing was written");
-
-        let whole = std::fs::read(&file).unwrap();
-        put(&file, Some(&whole[1..]));
-        let (code, _, errors) = archived.run(&["archive", "create"]).await;
-        let says = format!("there it has {} bytes", whole.len() - 1);
-        assert!(code == Some(1) && errors.contains(name) && errors.contains(&says), "{errors}");
-        assert_eq!(archived.last().await, last, "nothing was archived");
-        put(&file, Some(&whole));
-        let (code, report, errors) = archived.run(&["archive", "create"]).await;
-        assert_eq!(code, Some(0), "{report} {errors}");
-        put_away(instance).await;
-    });
-}
-
-#[test]
-fn a_damaged_file_is_found_wherever_an_audit_begins() {
-    run(async {
-        let mut archived = Archived::start(30).await;
-        let instance = archived.merchant.instance;
-        let (private, public) = key(instance, "audit");
-        let path = |name: &str| instance.file(name).into_os_string().into_string().unwrap();
-        let (heads, early, late) = (path("heads"), path("early checkpoints"), path("late checkpoints"));
-        let merchant = &archived.merchant;
-        let position = head(&merchant.log.sql, archived.number()).await;
-        let (code, report, errors) =
-            outcome(instance, &["audit", "head", "--append", &heads, "--key-file", &private]).await;
-        assert_eq!(code, Some(0), "{report} {errors}");
-        for _ in 0..10 {
-            merchant.credit_own("0.01").await;
-        }
-        archived.position = head(&merchant.log.sql, archived.number()).await - 2;
-        merchant.credit_own("0.01").await;
-        merchant.log.stored().await;
-        let to = position.to_string();
-        let writes = ["--key-file", &private, "--checkpoints"];
-        for rest in [vec![early.as_str(), "--to", &to], vec![late.as_str()]] {
-            let (code, report, errors) = archived.audit(&[writes.as_slice(), &rest].concat()).await;
-            assert_eq!(code, Some(0), "{report} {errors}");
-        }
-        archived.create_up_to_the_position("100000").await;
-        let end = |file: &PathBuf| {
-            let name = file.file_name().unwrap().to_str().unwrap().to_owned();
-            name.split('-').nth(1).unwrap().parse::<i64>().unwrap()
-        };
-        let file =
-            archived.files().into_iter().find(|file| end(file) >= position).expect("a file with the head");
-        let name = file.file_name().unwrap().to_str().unwrap();
-        let original = std::fs::read(&file).unwrap();
-        let from = (position + 1).to_string();
-        let reads = ["--public-key-file", public.as_str()];
-        let audits = [
-            ("--from", vec!["--from", &from], "hash_chain"),
-            ("a checkpoint", [reads.as_slice(), &["--checkpoints", &early]].concat(), "signed_checkpoints"),
-            (
-                "a published head before the checkpoint",
-                [reads.as_slice(), &["--checkpoints", &late, "--head", &heads]].concat(),
-                "published_heads",
-            ),
-        ];
-        for (what, arguments, _) in &audits {
-            let (code, report, errors) = archived.audit(arguments).await;
-            assert_eq!(code, Some(0), "{what}: {report} {errors}");
-        }
-        for bytes in [Some(flipped(&original)), None] {
-            put(&file, bytes.as_deref());
-            for (what, arguments, skipped) in &audits {
-                let (code, report, errors) = archived.audit(arguments).await;
-                assert_eq!(
-                    (code, &report["verdict"]),
-                    (Some(1), &json!("broken")),
-                    "{what}: {report} {errors}"
-                );
-                let of_files = check(&report, "archives");
-                assert_eq!(of_files["broken"], 1, "{what}: {report}");
-                assert!(
-                    of_files["findings"][0]["text"].as_str().unwrap().contains(name),
-                    "{what}: {of_files}"
-                );
-                let skipped = check(&report, skipped);
-                assert_eq!(skipped["broken"], 0, "{what}: {skipped}");
-                assert!(skipped["skipped"].to_string().contains(name), "{what}: {skipped}");
-            }
-        }
-        put(&file, Some(&original));
-        archived.verified().await;
-        put_away(instance).await;
-    });
 }
 
 #[test]
@@ -714,95 +452,4 @@ fn a_command_that_is_killed_between_its_steps_leaves_the_log_whole() {
         whole("archived again").await;
         put_away(archived.merchant.instance).await;
     });
-}
-
-#[test]
-fn a_changed_cut_off_or_missing_file_is_found_and_nothing_is_loaded_from_it() {
-    run(async {
-        let archived = Archived::start(60).await;
-        archived.create_up_to_the_position("100000").await;
-        // An amount of an event: a quote within the text of an event is escaped.
-        let (amount, more) = (r#"\"0.01"#, r#"\"9.01"#);
-        // The line of a batch with an amount, with lines before it and after it.
-        let (file, original, text, line) = archived
-            .files()
-            .into_iter()
-            .find_map(|file| {
-                let original = std::fs::read(&file).unwrap();
-                let text = String::from_utf8(zstd::stream::decode_all(&*original).unwrap()).unwrap();
-                let line = text.lines().skip(1).find(|line| line.contains(amount))?.to_owned();
-                (!text.ends_with(&format!("{line}\n"))).then_some((file, original, text, line))
-            })
-            .expect("a file with an amount in the middle");
-        let (file, line) = (file.as_path(), line.as_str());
-        let batch: Value = serde_json::from_str(line).unwrap();
-        let (first, events) =
-            (batch["first_position"].as_i64().unwrap(), batch["events"].as_array().unwrap());
-        let index = events.iter().position(|event| event.as_str().unwrap().contains("\"0.01")).unwrap();
-        let position = first + i64::try_from(index).unwrap();
-        let changed_line = line.replacen(amount, more, 1);
-        let compress = |text: &str| zstd::stream::encode_all(text.as_bytes(), 3).unwrap();
-        let changed = compress(&text.replacen(line, &changed_line, 1));
-        let without = compress(&text.replacen(&format!("{line}\n"), "", 1));
-        let last = text.lines().last().unwrap();
-        let cut: Value = serde_json::from_str(last).unwrap();
-        let cut_position = cut["first_position"].as_i64().unwrap();
-        let shorter = compress(&text[..text.len() - last.len() - 1]);
-        for (what, bytes, position) in [
-            ("an event is changed", Some(changed), Some(position)),
-            ("a batch is missing", Some(without), Some(first)),
-            ("the last batch is missing", Some(shorter), Some(cut_position)),
-            ("a byte is changed", Some(flipped(&original)), None),
-            ("it is cut off", Some(original[..original.len() / 2].to_vec()), None),
-            ("it is gone", None, None),
-        ] {
-            put(file, bytes.as_deref());
-            is_broken(&archived, file, what, position).await;
-        }
-        put(file, Some(&original));
-        archived.verified().await;
-        let (code, report, errors) = archived.run(&["archive", "verify"]).await;
-        assert_eq!(code, Some(0), "{report} {errors}");
-        put_away(archived.merchant.instance).await;
-    });
-}
-
-fn flipped(bytes: &[u8]) -> Vec<u8> {
-    let mut bytes = bytes.to_vec();
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 0x20;
-    bytes
-}
-
-fn put(file: &Path, bytes: Option<&[u8]>) {
-    match bytes {
-        Some(bytes) => std::fs::write(file, bytes).unwrap(),
-        None => std::fs::remove_file(file).unwrap(),
-    }
-}
-
-/// Asserts that the file is named as broken, at the position if it is known, and that it is not restored.
-async fn is_broken(archived: &Archived, file: &Path, what: &str, position: Option<i64>) {
-    let name = file.file_name().unwrap().to_str().unwrap();
-    let (code, report, errors) = archived.run(&["archive", "verify"]).await;
-    let findings = report["findings"].as_array().unwrap_or_else(|| panic!("{what}: {report} {errors}"));
-    assert_eq!(code, Some(1), "{what}: {report}");
-    assert!(
-        findings.iter().all(|finding| finding["object"].as_str().unwrap().ends_with(name)),
-        "{what}: {report}"
-    );
-    let (code, report, errors) = archived.run(&["audit", "verify", "--skip-read-tables"]).await;
-    assert_eq!(code, Some(1), "{what}: {report} {errors}");
-    let checked = check(&report, "archives");
-    assert_eq!(checked["broken"], 1, "{what}: {checked}");
-    assert!(checked["findings"][0]["text"].as_str().unwrap().contains(name), "{what}: {checked}");
-    if let Some(position) = position {
-        assert_eq!(report["first_broken"][0]["position"], position, "{what}: {report}");
-        assert!(findings.iter().any(|finding| finding["position"] == position), "{what}: {findings:?}");
-    }
-    let before = archived.content().await;
-    let restore = ["archive", "restore", "--partition", archived.partition.as_str()];
-    let (code, _, errors) = archived.run(&restore).await;
-    assert!(code == Some(1) && errors.contains("nothing was deleted or loaded"), "{what}: {errors}");
-    assert_eq!(archived.content().await, before, "{what}");
 }
