@@ -58,16 +58,16 @@ fn states_that_an_abandoned_release_began_to_build_are_dropped_and_built_anew() 
         almost_built(&log).await;
         waiting.kill().await.unwrap();
 
-        let unused = async || log.sql.query_one(UNUSED, &[]).await.unwrap().get::<_, i64>(0);
-        assert!(log.sql.execute(MISCOUNT, &[]).await.unwrap() > 0);
-        let before = unused().await;
-        // The test in place of a gateway that builds.
+        // The test in place of a gateway that builds. What the killed one had sent may commit until its lock is free.
         let builder = instance.log().await;
         eventually("the lock is free", async || {
             let is_taken: bool = builder.sql.query_one(LOCK_BUILD, &[]).await.unwrap().get(0);
             is_taken.then_some(())
         })
         .await;
+        let unused = async || log.sql.query_one(UNUSED, &[]).await.unwrap().get::<_, i64>(0);
+        assert!(log.sql.execute(MISCOUNT, &[]).await.unwrap() > 0);
+        let before = unused().await;
         let error = error_of(&command(&url, &["prune"], None).await);
         assert!(error.contains("builds the states of generation"), "{error}");
         assert_eq!(unused().await, before);
