@@ -114,6 +114,24 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// Whether the log or a file of it is not what was appended. Otherwise the command was refused, or something is out of
+    /// reach.
+    pub const fn is_of_the_events(&self) -> bool {
+        match self {
+            Self::Log(error) => error.is_of_the_events(),
+            Self::Broken { .. } | Self::Damaged { .. } => true,
+            Self::Postgres(_)
+            | Self::Store(_)
+            | Self::NoPartitions
+            | Self::NoPartition(_)
+            | Self::Running
+            | Self::Distributed
+            | Self::OtherStore { .. } => false,
+        }
+    }
+}
+
 /// The record batches of the archived range that has `position`; `None` if it is not archived.
 pub(crate) async fn containing(
     client: &impl GenericClient,

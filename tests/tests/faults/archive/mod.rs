@@ -309,14 +309,14 @@ fn an_archive_under_traffic_changes_no_answer_and_no_role_needs_it_every_day() {
 
 /// Commands that read the log from its beginning name the archive that they need.
 async fn without_the_archive(archived: &Archived) {
-    for (command, code) in [
-        (vec!["audit", "verify"], 2),
-        (vec!["audit", "statement", "--wallet", &archived.merchant.wallet_id], 1),
-        (vec!["projections", "verify", "customers"], 1),
+    for command in [
+        vec!["audit", "verify"],
+        vec!["audit", "statement", "--wallet", &archived.merchant.wallet_id],
+        vec!["projections", "verify", "customers"],
     ] {
         let (found, _, errors) = outcome(archived.merchant.instance, &command).await;
         let says = format!("of partition {} are archived at {}", archived.partition, archived.location);
-        assert!(found == Some(code) && errors.contains(&says), "{command:?}: {found:?} {errors}");
+        assert!(found == Some(2) && errors.contains(&says), "{command:?}: {found:?} {errors}");
     }
 }
 

@@ -105,7 +105,15 @@ pub async fn export(
             Some(since) => since[index].last.clone(),
             None => HashedPosition { position: 0, hash: genesis.clone() },
         };
-        ends.has(partition, after.position)?;
+        match ends.has(partition, after.position) {
+            // The events that the previous export had are not there any more.
+            Err(Error::NoSuchPosition { position, last, .. }) => exported.findings.find(|| {
+                format!(
+                    "partition {partition}: the previous export ended at position {position}, the last event is at {last}"
+                )
+            }),
+            has => has?,
+        }
         let mut rows = Rows::new(selection, &after, output, &mut exported.findings);
         let Head { position, hash, .. } = ends.read_partition(&client, partition, None, &mut rows).await?;
         exported.log.push(CoveredRange { partition, after, last: HashedPosition { position, hash } });
