@@ -432,6 +432,10 @@ async fn unusable_manifests(story: &Story, previous: &Export, name: &str) {
     refused(instance, &out, &both, 2, "cannot be used with").await;
     refused(instance, &out, &["--format", "xls"], 2, "invalid value").await;
     refused(instance, &out, &["--format", "csv", "--partition", "999"], 2, "no partition 999").await;
+    let nobody = "mer_01ARZ3NDEKTSV4RRFFQ69G5FAV";
+    let why = format!("no event of the log is of the merchant {nobody}");
+    refused(instance, &out, &["--format", "csv", "--merchant", nobody], 2, &why).await;
+    assert!(!out.exists());
     // An export is not overwritten.
     let why = "exists already";
     refused(instance, &previous.folder, &["--format", "csv"], 2, why).await;

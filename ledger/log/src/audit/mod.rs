@@ -12,7 +12,7 @@ pub mod statement;
 pub mod trial_balance;
 mod whole_log;
 
-use farthing_core::ids::{RequestId, WalletId};
+use farthing_core::ids::{MerchantId, RequestId, WalletId};
 use farthing_core::money;
 use farthing_core::partition::Partition;
 use farthing_core::state::Subject;
@@ -58,6 +58,9 @@ pub enum Error {
     /// The previous export is of other partitions.
     #[error("the previous export is of another log: its partitions are not those of this one")]
     OtherLog,
+    /// No event is of the merchant.
+    #[error("no event of the log is of the merchant {0}")]
+    UnknownMerchant(MerchantId),
     /// No event names the wallet.
     #[error("no event of the log names the wallet {0}")]
     UnknownWallet(WalletId),
@@ -95,6 +98,7 @@ impl Error {
             | Self::NoSuchPosition { .. }
             | Self::MerchantElsewhere { .. }
             | Self::OtherLog
+            | Self::UnknownMerchant(_)
             | Self::UnknownWallet(_)
             | Self::UnknownRequest(_)
             | Self::UnknownSubject(_)

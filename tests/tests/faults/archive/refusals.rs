@@ -151,6 +151,11 @@ fn no_record_batch_can_be_added_at_an_archived_position_and_an_audit_finds_one_t
         assert!(code == Some(1) && report.to_string().contains("another record batch"), "{report} {errors}");
         let (code, _, errors) = archived.run(&["archive", "create"]).await;
         assert!(code == Some(1) && errors.contains("another record batch"), "nothing is deleted: {errors}");
+        let (code, _, errors) = archived.run(&["archive", "restore", "--partition", of]).await;
+        let says = "position 2: the table has other events than ";
+        assert!(code == Some(1) && errors.contains(says), "{code:?} {errors}");
+        assert!(errors.contains("its range still counts as archived"), "{errors}");
+        assert!(archived.last().await >= Some(2), "the range of the other batch is not restored");
         forces(sql, &format!("DELETE FROM ledger.batches WHERE partition = {of} AND first_position = 2"))
             .await;
         archived.verified().await;

@@ -100,6 +100,7 @@ pub async fn export(
         }
     }
     let mut exported = Exported { log: Vec::new(), findings: Findings::default() };
+    let mut has_events = false;
     for (index, partition) in partitions.into_iter().enumerate() {
         let after = match &selection.since {
             Some(since) => since[index].last.clone(),
@@ -116,9 +117,13 @@ pub async fn export(
         }
         let mut rows = Rows::new(selection, &after, output, &mut exported.findings);
         let Head { position, hash, .. } = ends.read_partition(&client, partition, None, &mut rows).await?;
+        has_events |= rows.has_events();
         exported.log.push(CoveredRange { partition, after, last: HashedPosition { position, hash } });
     }
-    Ok(exported)
+    match selection.merchant_id {
+        Some(merchant_id) if !has_events => Err(Error::UnknownMerchant(merchant_id).after(exported.findings)),
+        Some(_) | None => Ok(exported),
+    }
 }
 
 /// The partitions to read. All events of a merchant are in one.
