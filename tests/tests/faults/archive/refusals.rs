@@ -1,11 +1,10 @@
 //! What Postgres and the command refuse: to delete what is not archived, to add what is, and to write to another archive.
 
-use farthing_tests::run;
 use serde_json::json;
 use tokio_postgres::{Client, NoTls};
 
 use super::{Archived, check, forces, outcome, put};
-use crate::put_away;
+use crate::run;
 
 #[test]
 fn only_an_archived_range_can_leave_the_log() {
@@ -87,7 +86,7 @@ fn only_an_archived_range_can_leave_the_log() {
         )
         .await;
         archived.verified().await;
-        put_away(archived.merchant.instance).await;
+        archived.put_away().await;
     });
 }
 
@@ -161,7 +160,7 @@ fn no_record_batch_can_be_added_at_an_archived_position_and_an_audit_finds_one_t
         archived.verified().await;
         drop(gateway);
         sql.batch_execute(&format!("DROP ROLE {name}")).await.unwrap();
-        put_away(instance).await;
+        archived.put_away().await;
     });
 }
 
@@ -204,6 +203,6 @@ fn an_archive_goes_to_no_folder_that_lacks_the_files_before_it() {
         put(&file, Some(&whole));
         let (code, report, errors) = archived.run(&["archive", "create"]).await;
         assert_eq!(code, Some(0), "{report} {errors}");
-        put_away(instance).await;
+        archived.put_away().await;
     });
 }
