@@ -1,11 +1,12 @@
-//! `farthing log verify`: verifies the whole log. Exit code 1 on any finding.
+//! `farthing log verify`: verifies the whole log. Broken on any finding.
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, anyhow};
 use clap::Subcommand;
 
 use crate::database::Database;
+use crate::exit_code::Soundness;
 use crate::machine::Machine;
-use crate::output::OutputFormat;
+use crate::output::{OutputFormat, print_error};
 
 /// Subcommands of `log`.
 #[derive(Debug, Subcommand)]
@@ -24,17 +25,20 @@ pub(crate) struct Args {
 }
 
 /// Runs the subcommand.
-pub(crate) async fn run(command: &Command) -> Result<()> {
+pub(crate) async fn run(command: &Command) -> Result<Soundness> {
     match command {
         Command::Verify(args) => verify(args).await,
     }
 }
 
-async fn verify(args: &Args) -> Result<()> {
+async fn verify(args: &Args) -> Result<Soundness> {
     let url = args.database.reachable_url().await?;
     let report = farthing_log::verify::report(&url, Machine::find().cores).await;
     let report = report.context("cannot verify the log")?;
     args.format.print(&report)?;
-    ensure!(report.ok, "the log has errors: see the report");
-    Ok(())
+    if report.ok {
+        return Ok(Soundness::Sound);
+    }
+    print_error(&anyhow!("the log has errors: see the report"));
+    Ok(Soundness::Broken)
 }

@@ -1,6 +1,6 @@
 //! `farthing`: one program for every role. Reads the command line, starts the runtime that the subcommand needs and
-//! maps the result to an exit code: 0 for success, 2 for bad usage, 1 for any other failure. `doctor` and `audit` have codes of
-//! their own.
+//! maps the result to an exit code: 0 for success, 2 for bad usage, 1 for any other failure. `doctor` has codes of its own, and
+//! the commands that judge the ledger have the rule of `exit_code.rs`.
 
 mod archive;
 mod audit;
@@ -10,6 +10,7 @@ mod database;
 #[cfg(feature = "dev")]
 mod dev;
 mod doctor;
+mod exit_code;
 mod export;
 mod gateway;
 mod key;
@@ -42,6 +43,7 @@ use clap::{Parser, Subcommand};
 use farthing_log::archive::Store;
 use tokio::runtime::{Builder, Runtime};
 
+use self::exit_code::Soundness;
 use self::log_format::LogFormat;
 use self::machine::Machine;
 
@@ -136,12 +138,19 @@ impl Role {
     }
 }
 
+/// The exit code of the parser of the command line.
+const BAD_USAGE: u8 = 2;
+
 fn main() -> ExitCode {
     #[cfg(debug_assertions)]
     become_next_release();
     let Program { archive, role } = Program::parse();
     let format = role.log_format();
-    match use_archive(archive).and_then(|()| run(role)) {
+    if let Err(error) = use_archive(archive) {
+        format.show_error(&error);
+        return ExitCode::from(BAD_USAGE);
+    }
+    match run(role) {
         Ok(code) => code,
         Err(error) => {
             format.show_error(&error);
@@ -190,12 +199,14 @@ fn run(role: Role) -> Result<ExitCode> {
         Role::Merchant(command) => one_thread("warn")?.block_on(merchant::run(command)),
         Role::Key(command) => one_thread("warn")?.block_on(key::run(command)),
         Role::Wallet(command) => one_thread("warn")?.block_on(wallet::run(command)),
-        Role::Projections(command) => many_threads(LogFormat::Text)?.block_on(projections::run(&command)),
         Role::Partitions(args) => one_thread("warn")?.block_on(partitions::run(&args)),
-        Role::Archive(command) => return all_cores()?.block_on(archive::run(command)),
-        Role::Audit(command) => return all_cores()?.block_on(audit::run(command)),
-        Role::Export(args) => one_thread("warn")?.block_on(export::run(&args)),
-        Role::Log(command) => all_cores()?.block_on(log::run(&command)),
+        Role::Archive(command) => return judged(all_cores(), archive::run(command)),
+        Role::Audit(command) => return judged(all_cores(), audit::run(command)),
+        Role::Export(args) => return judged(one_thread("warn"), export::run(&args)),
+        Role::Log(command) => return judged(all_cores(), log::run(&command)),
+        Role::Projections(command) => {
+            return judged(many_threads(LogFormat::Text), projections::run(&command));
+        }
         // One thread: the kernel signals the children when the thread that started them ends, not the process.
         #[cfg(feature = "dev")]
         Role::Dev(args) => one_thread_logging("info", args.log_format())?.block_on(dev::run(*args)),
@@ -203,6 +214,11 @@ fn run(role: Role) -> Result<ExitCode> {
         Role::MockProvider(args) => many_threads(args.log_format())?.block_on(mock_provider::run(args)),
     };
     done.map(|()| ExitCode::SUCCESS)
+}
+
+/// Runs a command that judges the ledger.
+fn judged(runtime: Result<Runtime>, command: impl Future<Output = Result<Soundness>>) -> Result<ExitCode> {
+    Ok(Soundness::exit_code(runtime.and_then(|runtime| runtime.block_on(command))))
 }
 
 fn one_thread(log_level: &str) -> Result<Runtime> {

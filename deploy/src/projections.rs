@@ -1,12 +1,12 @@
 //! `farthing projections rebuild|verify`: rebuilds a read model from the log and compares it with the live one.
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, anyhow};
 use clap::Subcommand;
-use farthing_projector::Digests;
-use serde::Serialize;
+use farthing_projector::{Digests, RebuildReport};
 
 use crate::database::Database;
-use crate::output::OutputFormat;
+use crate::exit_code::Soundness;
+use crate::output::{OutputFormat, print_error};
 
 /// Subcommands of `projections`.
 #[derive(Debug, Subcommand)]
@@ -41,9 +41,9 @@ pub(crate) struct VerifyArgs {
 }
 
 /// Runs the subcommand.
-pub(crate) async fn run(command: &Command) -> Result<()> {
+pub(crate) async fn run(command: &Command) -> Result<Soundness> {
     match command {
-        Command::Rebuild(args) => rebuild(args).await,
+        Command::Rebuild(args) => rebuild(args).await.map(|()| Soundness::Sound),
         Command::Verify(args) => verify(args).await,
     }
 }
@@ -53,22 +53,22 @@ async fn rebuild(args: &Args) -> Result<()> {
     args.format.print(&report.context("cannot rebuild the read model")?)
 }
 
-async fn verify(VerifyArgs { of: args, sha256 }: &VerifyArgs) -> Result<()> {
+async fn verify(VerifyArgs { of: args, sha256 }: &VerifyArgs) -> Result<Soundness> {
     let digests = if *sha256 { Digests::Compute } else { Digests::LeaveOut };
     let url = args.database.reachable_url().await?;
     let report = farthing_projector::verify(&url, &args.name, digests).await;
     let report = report.context("cannot verify the read model")?;
     args.format.print(&report)?;
-    refuse_differences(&report)
+    Ok(judge(&report))
 }
 
-fn refuse_differences(report: &impl Serialize) -> Result<()> {
-    let report = serde_json::to_value(report).context("cannot read the report")?;
-    let differences = report.get("differences").and_then(serde_json::Value::as_u64);
-    let differences = differences.context("the report does not count differences")?;
-    ensure!(
-        differences == 0,
-        "{differences} rows differ between the read model and its rebuild from the log"
-    );
-    Ok(())
+/// Broken if the live rows are not those of the log.
+fn judge(report: &RebuildReport) -> Soundness {
+    let differences = report.differences;
+    if differences == 0 {
+        return Soundness::Sound;
+    }
+    let differ = anyhow!("{differences} rows differ between the read model and its rebuild from the log");
+    print_error(&differ);
+    Soundness::Broken
 }

@@ -112,6 +112,32 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether a log that was tampered with causes the error, rather than the database.
+    pub fn is_of_the_events(&self) -> bool {
+        match self {
+            Self::Log(error) => error.is_of_the_events(),
+            Self::Unreadable { .. } | Self::LogEnds { .. } => true,
+            // Values that do not fit, and rows that violate a constraint.
+            Self::Database(error) => error
+                .code()
+                .is_some_and(|code| ["22", "23"].iter().any(|class| code.code().starts_with(class))),
+            Self::Connections(_)
+            | Self::Sessions(_)
+            | Self::NoConnection(_)
+            | Self::LockLost
+            | Self::Tables(_)
+            | Self::Webhook(_)
+            | Self::Fenced
+            | Self::NotMigrated(_)
+            | Self::Outdated(_)
+            | Self::Unbuilt(_)
+            | Self::NoSuchModel(_)
+            | Self::RebuildRunning(_) => false,
+        }
+    }
+}
+
+impl Error {
     /// The error about an event that this program cannot read.
     pub(crate) fn unreadable(entry: &Entry, reason: &impl ToString) -> Self {
         let (partition, position) = (entry.partition(), entry.position());

@@ -129,7 +129,7 @@ impl RowAudit<'_> {
                     self.tallies
                         .find(Check::ReadTables, Finding { partition, position, text, expected, found });
                 }
-                Err(error) if is_of_the_events(&error) => {
+                Err(error) if error.is_of_the_events() => {
                     let reason = format!(
                         "{}, partition {partition}: the events cannot be folded: {error}",
                         self.model.name()
@@ -229,31 +229,6 @@ impl RowAudit<'_> {
 struct Unequal {
     expected: Vec<Map<String, Value>>,
     found: Vec<Map<String, Value>>,
-}
-
-/// Whether a log that was tampered with causes the error, rather than the database.
-fn is_of_the_events(error: &Error) -> bool {
-    match error {
-        Error::Log(error) => error.is_of_the_events(),
-        Error::Unreadable { .. } => true,
-        // Values that do not fit, and rows that violate a constraint.
-        Error::Database(error) => {
-            error.code().is_some_and(|code| ["22", "23"].iter().any(|class| code.code().starts_with(class)))
-        }
-        Error::Connections(_)
-        | Error::Sessions(_)
-        | Error::NoConnection(_)
-        | Error::LockLost
-        | Error::Tables(_)
-        | Error::Webhook(_)
-        | Error::Fenced
-        | Error::NotMigrated(_)
-        | Error::Outdated(_)
-        | Error::Unbuilt(_)
-        | Error::NoSuchModel(_)
-        | Error::LogEnds { .. }
-        | Error::RebuildRunning(_) => false,
-    }
 }
 
 /// The key of a row without its partition. A table without a key has the whole row as its key.

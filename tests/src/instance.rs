@@ -128,6 +128,8 @@ pub struct Instance {
     pub openai: Provider,
     keeper: Mutex<Option<Child>>,
     upgrade: Mutex<Upgrade>,
+    /// One command at a time verifies or rebuilds a read model; a second one would be refused.
+    read_models: tokio::sync::Mutex<()>,
 }
 
 /// The next release, beside or in place of the instance's own.
@@ -194,6 +196,7 @@ impl Instance {
             openai,
             keeper: Mutex::default(),
             upgrade: Mutex::default(),
+            read_models: tokio::sync::Mutex::default(),
         };
         instance.launch(gateways).await;
         instance
@@ -404,13 +407,15 @@ impl Instance {
         })
     }
 
-    /// Runs an operator's command with `--json`, which may fail.
-    ///
-    /// Only one command at a time verifies or rebuilds a read model; a second one would be refused.
+    /// Runs an operator's command with `--json`, which may fail. Commands that work on read models take turns.
     pub async fn command(&self, arguments: &[&str]) -> std::process::Output {
-        static READ_MODELS: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
         let takes_turns = arguments.first().is_some_and(|role| ["projections", "audit"].contains(role));
-        let _turn = if takes_turns { Some(READ_MODELS.lock().await) } else { None };
+        let _turn = if takes_turns { Some(self.read_models.lock().await) } else { None };
+        self.command_beside_others(arguments).await
+    }
+
+    /// The same without turns. The caller works on other read models than everybody else.
+    pub async fn command_beside_others(&self, arguments: &[&str]) -> std::process::Output {
         let mut command = tokio::process::Command::new(program());
         command.args(arguments).args(["--json", "--database-url", &self.ready().database_url]);
         command.envs(self.release());

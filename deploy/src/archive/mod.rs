@@ -6,12 +6,11 @@ mod list;
 mod restore;
 mod verify;
 
-use std::process::ExitCode;
-
 use anyhow::{Context as _, Result};
 use clap::Subcommand;
 use farthing_log::archive::{self, ArchivedRange, Store};
 
+use crate::exit_code::Soundness;
 use crate::output::print_line;
 
 /// Subcommands of `archive`.
@@ -27,20 +26,13 @@ pub(crate) enum Command {
     Restore(restore::Args),
 }
 
-/// The exit code of `verify` if it could not run. The others fail with 1.
-const COULD_NOT_RUN: u8 = 2;
-
-/// Runs the subcommand. Of `verify`, the exit code is 0 if all is well, 1 if a file is not what was archived, 2 if the command
-/// could not run.
-pub(crate) async fn run(command: Command) -> Result<ExitCode> {
+/// Runs the subcommand.
+pub(crate) async fn run(command: Command) -> Result<Soundness> {
     match command {
-        Command::Create(args) => create::run(*args).await.map(|()| ExitCode::SUCCESS),
-        Command::List(args) => list::run(&args).await.map(|()| ExitCode::SUCCESS),
-        Command::Restore(args) => restore::run(&args).await.map(|()| ExitCode::SUCCESS),
-        Command::Verify(args) => Ok(verify::run(&args).await.unwrap_or_else(|error| {
-            crate::output::print_error(&error);
-            ExitCode::from(COULD_NOT_RUN)
-        })),
+        Command::Create(args) => create::run(*args).await.map(|()| Soundness::Sound),
+        Command::List(args) => list::run(&args).await.map(|()| Soundness::Sound),
+        Command::Restore(args) => restore::run(&args).await.map(|()| Soundness::Sound),
+        Command::Verify(args) => verify::run(&args).await,
     }
 }
 

@@ -1,12 +1,11 @@
 //! `farthing archive verify`: reads all archived files, and proves that they are what was archived.
 
-use std::process::ExitCode;
-
 use anyhow::{Context as _, Result};
 use farthing_core::partition::Partition;
 use farthing_log::archive;
 
 use crate::database::Database;
+use crate::exit_code::Soundness;
 use crate::output::{OutputFormat, print_line};
 
 /// Flags of `archive verify`.
@@ -22,7 +21,7 @@ pub(crate) struct Args {
 }
 
 /// Runs the subcommand.
-pub(super) async fn run(args: &Args) -> Result<ExitCode> {
+pub(super) async fn run(args: &Args) -> Result<Soundness> {
     let (url, store) = (args.database.reachable_url().await?, super::store()?);
     let report = archive::verify(&url, store, args.partition.map(Partition::new)).await;
     let report = report.context("cannot verify the archives")?;
@@ -36,5 +35,5 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode> {
         let verdict = if report.ok { "verified" } else { "broken" };
         print_line(format!("{verdict}: {} events in {} files", report.events, report.files))?;
     }
-    Ok(if report.ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(Soundness::Sound.and(report.ok))
 }

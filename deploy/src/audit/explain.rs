@@ -1,4 +1,4 @@
-//! `farthing audit explain`: a request from its credential to the last digit. Exit code 1 if the log has errors, or the bill
+//! `farthing audit explain`: a request from its credential to the last digit. Broken if the log has errors, or the bill
 //! computed again is not the recorded one.
 
 use std::fmt::Display;
@@ -14,8 +14,8 @@ use farthing_log::audit::explain::{self, Debit, Explanation};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::fail_on;
 use crate::database::Database;
+use crate::exit_code::Soundness;
 use crate::output::{OutputFormat, Shown, print_line, timestamp};
 
 /// Flags of `audit explain`.
@@ -30,7 +30,7 @@ pub(crate) struct Args {
 }
 
 /// Runs the command.
-pub(super) async fn run(args: &Args) -> Result<()> {
+pub(super) async fn run(args: &Args) -> Result<Soundness> {
     let explanation = explain::explain(&args.database.reachable_url().await?, args.request).await;
     let explanation = explanation.context("cannot explain the request")?;
     if args.format.is_json() {
@@ -38,7 +38,7 @@ pub(super) async fn run(args: &Args) -> Result<()> {
     } else {
         print_text(&explanation)?;
     }
-    fail_on(&explanation.findings)
+    Ok(Soundness::of(&explanation.findings))
 }
 
 fn print_text(explanation: &Explanation) -> Result<()> {

@@ -1,7 +1,6 @@
 //! `farthing audit replay`: the states of one thing, or all states, as of a moment.
 
 use std::io::{self, BufWriter, StdoutLock, Write};
-use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
@@ -14,8 +13,8 @@ use serde_json::Value;
 
 use super::flags::{self, moment_text};
 use super::progress_line;
-use super::verdict;
 use crate::database::Database;
+use crate::exit_code::Soundness;
 use crate::output::Shown;
 
 /// Flags of `audit replay`.
@@ -37,7 +36,7 @@ pub(crate) struct Args {
 }
 
 /// Runs the command.
-pub(super) async fn run(args: &Args) -> Result<ExitCode> {
+pub(super) async fn run(args: &Args) -> Result<Soundness> {
     let url = args.database.reachable_url().await?;
     let progress = Arc::<Progress>::default();
     let mut states = States {
@@ -55,7 +54,7 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode> {
     };
     let summary = summary.context("cannot replay the log")?;
     states.close(&summary, args.subject).context("cannot write to stdout")?;
-    Ok(verdict(&summary.findings, summary.ok))
+    Ok(Soundness::of(&summary.findings).and(summary.ok))
 }
 
 /// What is printed of each state.

@@ -1,5 +1,5 @@
-//! `farthing audit statement`: the entries of a wallet over a period, between its opening and its closing funds. Exit code 1
-//! if the log has errors.
+//! `farthing audit statement`: the entries of a wallet over a period, between its opening and its closing funds. Broken if
+//! the log has errors.
 
 use std::io::{self, BufWriter, StdoutLock, Write};
 
@@ -10,10 +10,10 @@ use farthing_core::ids::WalletId;
 use farthing_core::statement::Period;
 use farthing_log::audit::statement::{self, Closing, Output, StatementLine};
 
-use super::fail_on;
 use super::statement_page::Page;
 use crate::csv_text::no_formula;
 use crate::database::Database;
+use crate::exit_code::Soundness;
 use crate::output::timestamp;
 use crate::value_parsers;
 
@@ -69,7 +69,7 @@ impl Args {
 }
 
 /// Runs the command.
-pub(super) async fn run(args: &Args) -> Result<()> {
+pub(super) async fn run(args: &Args) -> Result<Soundness> {
     let url = args.database.reachable_url().await?;
     let period = value_parsers::period(args.from, args.to)?;
     let out = BufWriter::new(io::stdout().lock());
@@ -85,7 +85,7 @@ pub(super) async fn run(args: &Args) -> Result<()> {
             write(&url, args.wallet, period, page).await
         }
     }?;
-    fail_on(&closing.findings)
+    Ok(Soundness::of(&closing.findings))
 }
 
 type Stdout = BufWriter<StdoutLock<'static>>;

@@ -1,13 +1,13 @@
-//! `farthing audit trial-balance`: the double-entry accounts as of a moment. Exit code 1 if they do not add up to zero, or
-//! the log has errors.
+//! `farthing audit trial-balance`: the double-entry accounts as of a moment. Broken if they do not add up to zero, or the log
+//! has errors.
 
 use anyhow::{Context as _, Result};
 use farthing_core::money::Total;
 use farthing_log::audit::trial_balance::{self, Moment, Report};
 
-use super::fail_on;
 use super::flags::{self, Format, FormatFlags, moment_text};
 use crate::database::Database;
+use crate::exit_code::Soundness;
 use crate::output::print_line;
 
 /// Flags of `audit trial-balance`.
@@ -24,7 +24,7 @@ pub(crate) struct Args {
 }
 
 /// Runs the command.
-pub(super) async fn run(args: &Args) -> Result<()> {
+pub(super) async fn run(args: &Args) -> Result<Soundness> {
     let url = args.database.reachable_url().await?;
     let report = trial_balance::trial_balance(&url, args.at.unwrap_or(Moment::Now)).await;
     let report = report.context("cannot make the trial balance")?;
@@ -35,7 +35,7 @@ pub(super) async fn run(args: &Args) -> Result<()> {
             print_line(serde_json::to_string(&report).context("cannot serialize the result")?)?;
         }
     }
-    fail_on(&report.findings)
+    Ok(Soundness::of(&report.findings))
 }
 
 /// An account with its balance on one of two sides.

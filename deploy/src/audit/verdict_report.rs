@@ -1,7 +1,6 @@
 //! The report of `farthing audit verify`: the verdict of every check, as text or as JSON.
 
 use std::io::{self, Write};
-use std::process::ExitCode;
 
 use anstyle::{AnsiColor, Style};
 use farthing_core::partition::Partition;
@@ -9,6 +8,7 @@ use farthing_log::verify::verdict::{Check, Outcome, Place, Verdict};
 use farthing_log::verify::{Audit, Head, Sums, Trusted};
 use serde::Serialize;
 
+use crate::exit_code::Soundness;
 use crate::output::Shown;
 
 /// The checks of the log itself: the first position that one of them finds broken is where the log was changed.
@@ -53,11 +53,11 @@ impl VerdictReport {
         Self { verdict, events, trusted_events, milliseconds, first_broken, checks, trusted, heads, sums }
     }
 
-    /// 0 if nothing is broken, 1 otherwise.
-    pub(super) fn exit_code(&self) -> ExitCode {
+    /// Skipped checks count as neither sound nor broken.
+    pub(super) const fn soundness(&self) -> Soundness {
         match self.verdict {
-            Outcome::Verified | Outcome::Skipped => ExitCode::SUCCESS,
-            Outcome::Broken => ExitCode::from(1),
+            Outcome::Verified | Outcome::Skipped => Soundness::Sound,
+            Outcome::Broken => Soundness::Broken,
         }
     }
 
@@ -149,13 +149,13 @@ mod tests {
         let report = VerdictReport::new(audit(&found), 1);
         let places: Vec<_> = report.first_broken.iter().map(ToString::to_string).collect();
         assert_eq!(places, ["partition 1, position 8", "partition 3, position 5"]);
-        assert_eq!((report.verdict, report.exit_code()), (Outcome::Broken, ExitCode::from(1)));
+        assert_eq!((report.verdict, report.soundness()), (Outcome::Broken, Soundness::Broken));
     }
 
     #[test]
     fn a_skipped_check_is_named_with_its_reason_and_is_not_a_failure() {
         let report = VerdictReport::new(audit(&[]), 2_000);
-        assert_eq!((report.verdict, report.exit_code()), (Outcome::Verified, ExitCode::SUCCESS));
+        assert_eq!((report.verdict, report.soundness()), (Outcome::Verified, Soundness::Sound));
         let mut text = Vec::new();
         report.write_text(&mut text).unwrap();
         let text = anstream::adapter::strip_bytes(&text).into_vec();

@@ -1,7 +1,6 @@
 //! `farthing audit verify`: the verdict of every check of the log, the states and the read tables.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -17,6 +16,7 @@ use super::operator_key::TrustedKey;
 use super::progress_line;
 use super::verdict_report::VerdictReport;
 use crate::database::Database;
+use crate::exit_code::Soundness;
 use crate::output::OutputFormat;
 
 /// The most partitions that are verified at once by default.
@@ -56,7 +56,7 @@ pub(crate) struct Args {
 }
 
 /// Runs the subcommand.
-pub(super) async fn run(args: Args) -> Result<ExitCode> {
+pub(super) async fn run(args: Args) -> Result<Soundness> {
     let started = Instant::now();
     ensure!(args.to.is_none_or(|to| to >= args.from), "--to is before --from");
     let partition = args.partition.map(Partition::new);
@@ -82,7 +82,7 @@ pub(super) async fn run(args: Args) -> Result<ExitCode> {
     } else {
         report.write_text(&mut anstream::stdout().lock()).context("cannot write to stdout")?;
     }
-    Ok(report.exit_code())
+    Ok(report.soundness())
 }
 
 fn jobs(args: &Args) -> usize {

@@ -1,5 +1,5 @@
 //! `farthing export`: writes requests, entries and events, or the charges of FOCUS, to files in a new folder, with a manifest.
-//! The log is read and verified; if anything is wrong with it, no folder is made and the exit code is 1.
+//! The log is read and verified; if anything is wrong with it, no folder is made.
 
 mod csv_file;
 mod folder;
@@ -12,7 +12,7 @@ mod table_file;
 use std::io;
 use std::path::PathBuf;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use chrono::{DateTime, Utc};
 use farthing_core::ids::MerchantId;
 use farthing_core::partition::Partition;
@@ -21,9 +21,9 @@ use farthing_log::audit::export::{self, Output, Selection, Table, Value};
 use self::folder::Folder;
 use self::manifest::Manifest;
 use self::table_file::TableFile;
-use crate::audit::fail_on;
 use crate::database::Database;
-use crate::output::{OutputFormat, print_line};
+use crate::exit_code::Soundness;
+use crate::output::{OutputFormat, print_error, print_line};
 use crate::value_parsers;
 
 /// Flags of `export`.
@@ -129,7 +129,7 @@ impl Args {
 }
 
 /// Runs the command.
-pub(crate) async fn run(args: &Args) -> Result<()> {
+pub(crate) async fn run(args: &Args) -> Result<Soundness> {
     let previous = args.since.as_deref().map(manifest::read).transpose()?;
     let selection = args.selection(previous.as_ref().map(|(manifest, _)| manifest))?;
     let url = args.database.reachable_url().await?;
@@ -137,18 +137,22 @@ pub(crate) async fn run(args: &Args) -> Result<()> {
     let mut files = Files::create(&folder, args.format, &selection.tables)?;
     let created_at = Utc::now();
     let exported = export::export(&url, &selection, &mut files).await.context("cannot export")?;
-    fail_on(&exported.findings).context("nothing was exported")?;
+    if Soundness::of(&exported.findings) == Soundness::Broken {
+        print_error(&anyhow!("nothing was exported"));
+        return Ok(Soundness::Broken);
+    }
     let files = files.finish().context("cannot write the files")?;
     let previous = previous.map(|(_, sha256)| sha256);
     let manifest = Manifest::new(args.format, created_at, &selection, previous, files, exported.log);
     folder.finish(&manifest.to_json()?)?;
     if args.output.is_json() {
-        return args.output.print_done(&manifest, "the export was written");
+        args.output.print_done(&manifest, "the export was written")?;
+        return Ok(Soundness::Sound);
     }
     for file in &manifest.files {
         print_line(format!("{}: {} rows", args.out.join(&file.name).display(), file.rows))?;
     }
-    Ok(())
+    Ok(Soundness::Sound)
 }
 
 /// The files of an export, one for each table.

@@ -94,7 +94,7 @@ fn an_archive_in_a_bucket_is_written_read_and_restored() {
                 (code != Some(0)).then_some((code, report, errors))
             });
             let (code, report, errors) = refused.await;
-            assert_eq!(code, Some(1), "{why}: {report} {errors}");
+            assert_eq!(code, Some(2), "{why}: {report} {errors}");
             assert!(errors.contains(why) && errors.contains(ARCHIVE), "{why}: {errors}");
             assert!(!errors.contains(SECRET) && !errors.contains("another secret"), "{errors}");
             assert_eq!(content().await, before, "{why}");

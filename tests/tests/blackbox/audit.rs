@@ -170,8 +170,8 @@ async fn trial_balances(story: &Story) {
 
     let beyond = format!("{partition}:{}", last + 1_000);
     let why = format!("partition {partition} has no position {} yet", last + 1_000);
-    refused(story.instance, &["trial-balance", "--at", &beyond], 1, &why).await;
-    refused(story.instance, &["trial-balance", "--at", "999:1"], 1, "the log has no partition 999").await;
+    refused(story.instance, &["trial-balance", "--at", &beyond], 2, &why).await;
+    refused(story.instance, &["trial-balance", "--at", "999:1"], 2, "the log has no partition 999").await;
     refused(story.instance, &["trial-balance", "--at", "12"], 2, "a position names its partition").await;
     refused(story.instance, &["trial-balance", "--csv", "--json"], 2, "cannot be used with").await;
 }
@@ -216,11 +216,11 @@ async fn statements(story: &Story) {
     assert_eq!(own["closing"]["balance"], json!(story.merchant.own_balance().await));
     let nobody = "wal_01ARZ3NDEKTSV4RRFFQ69G5FAV";
     let why = format!("no event of the log names the wallet {nobody}");
-    refused(story.instance, &["statement", "--wallet", nobody], 1, &why).await;
+    refused(story.instance, &["statement", "--wallet", nobody], 2, &why).await;
     refused(story.instance, &["statement", "--wallet", "x"], 2, "is not an id").await;
     let period = ["--from", "2026-12-01", "--to", "2026-11-01"];
     let backwards = [["statement", "--wallet", story.wallet_id.as_str()].as_slice(), &period].concat();
-    refused(story.instance, &backwards, 1, "--to is not after --from").await;
+    refused(story.instance, &backwards, 2, "--to is not after --from").await;
     let never = ["statement", "--wallet", nobody, "--from", "yesterday"];
     refused(story.instance, &never, 2, "must be a date").await;
 }
@@ -396,6 +396,6 @@ fn a_request_that_was_not_charged_is_explained_by_its_failure() {
         assert_eq!(explained["events"].as_array().unwrap().len(), 2, "{explained}");
         let nobody = "req_01ARZ3NDEKTSV4RRFFQ69G5FAV";
         let why = format!("no event of the log names the request {nobody}");
-        refused(merchant.instance, &["explain", nobody], 1, &why).await;
+        refused(merchant.instance, &["explain", nobody], 2, &why).await;
     });
 }

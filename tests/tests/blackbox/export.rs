@@ -304,7 +304,7 @@ async fn other_formats(story: &Story, rows: &Export) {
     assert_eq!((&focus.file("focus")["rows"], &focus.manifest["focus_version"]), (&json!(5), &json!("1.2")));
     let why = "takes no --table";
     let out = story.instance.file("no");
-    refused(story.instance, &out, &["--format", "focus", "--table", "events"], 1, why).await;
+    refused(story.instance, &out, &["--format", "focus", "--table", "events"], 2, why).await;
 }
 
 /// Without filters, every partition is covered up to its head.
@@ -410,30 +410,35 @@ async fn unusable_manifests(story: &Story, previous: &Export, name: &str) {
     let why = "the event is not the one that the previous export ended with";
     refused(instance, &out, &base, 1, why).await;
     alter(&|manifest| manifest["log"][0]["last"]["position"] = json!(99_999_999));
-    refused(instance, &out, &base, 1, "has no position 99999999 yet").await;
+    let why = "the previous export ended at position 99999999, the last event is at";
+    refused(instance, &out, &base, 1, why).await;
     for (position, hash) in [(-3, "00".repeat(32)), (0, "01".repeat(32))] {
         alter(&|manifest| manifest["log"][0]["last"] = json!({"position": position, "hash": hash}));
-        refused(instance, &out, &base, 1, "the previous export is of another log").await;
+        refused(instance, &out, &base, 2, "the previous export is of another log").await;
     }
     alter(&|manifest| manifest["log"] = json!([]));
-    refused(instance, &out, &base, 1, "the previous export is of another log").await;
+    refused(instance, &out, &base, 2, "the previous export is of another log").await;
     alter(&|manifest| manifest["schema_version"] = json!(99));
-    refused(instance, &out, &base, 1, "has the schema version 99").await;
+    refused(instance, &out, &base, 2, "has the schema version 99").await;
     alter(&|manifest| manifest["files"] = json!([]));
-    refused(instance, &out, &base, 1, "the previous export has no table requests").await;
+    refused(instance, &out, &base, 2, "the previous export has no table requests").await;
     std::fs::write(&altered, "{}").unwrap();
-    refused(instance, &out, &base, 1, "is no manifest of an export").await;
-    refused(instance, &out, &["--format", "csv", "--since", "/nowhere/m.json"], 1, "cannot read").await;
-    refused(instance, &out, &["--format", "csv", "--since", "/dev/zero"], 1, "has more than").await;
+    refused(instance, &out, &base, 2, "is no manifest of an export").await;
+    refused(instance, &out, &["--format", "csv", "--since", "/nowhere/m.json"], 2, "cannot read").await;
+    refused(instance, &out, &["--format", "csv", "--since", "/dev/zero"], 2, "has more than").await;
     let backwards = ["--format", "csv", "--from", "2026-12-01", "--to", "2026-11-01"];
-    refused(instance, &out, &backwards, 1, "--to is not after --from").await;
+    refused(instance, &out, &backwards, 2, "--to is not after --from").await;
     let both = ["--format", "csv", "--since", since, "--from", "2026-01-01"];
     refused(instance, &out, &both, 2, "cannot be used with").await;
     refused(instance, &out, &["--format", "xls"], 2, "invalid value").await;
-    refused(instance, &out, &["--format", "csv", "--partition", "999"], 1, "no partition 999").await;
+    refused(instance, &out, &["--format", "csv", "--partition", "999"], 2, "no partition 999").await;
+    let nobody = "mer_01ARZ3NDEKTSV4RRFFQ69G5FAV";
+    let why = format!("no event of the log is of the merchant {nobody}");
+    refused(instance, &out, &["--format", "csv", "--merchant", nobody], 2, &why).await;
+    assert!(!out.exists());
     // An export is not overwritten.
     let why = "exists already";
-    refused(instance, &previous.folder, &["--format", "csv"], 1, why).await;
+    refused(instance, &previous.folder, &["--format", "csv"], 2, why).await;
     assert!(!previous.rows("events").is_empty());
 }
 

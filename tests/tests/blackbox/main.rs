@@ -33,6 +33,7 @@ mod doctor;
 mod documented;
 mod erasure;
 mod every_generation;
+mod exit_codes;
 mod export;
 mod feed;
 mod full_scenario;

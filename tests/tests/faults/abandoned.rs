@@ -8,13 +8,12 @@ use farthing_tests::leader::spread;
 use farthing_tests::log::Logged;
 use farthing_tests::merchant::{Customer, Merchant, Meter, forward};
 use farthing_tests::provider::{Endpoint, Gate, Step, chunk, event_stream, json, last_chunk};
-use farthing_tests::run;
 use farthing_tests::scrape::scrape;
 use farthing_tests::side_gateway::SideGateway;
 use farthing_tests::wait::{eventually, eventually_ok, within};
 use serde_json::{Value, json};
 
-use crate::put_away;
+use crate::{put_away, run};
 
 const CALLS: usize = 12;
 

@@ -7,12 +7,11 @@ use std::time::Duration;
 
 use farthing_tests::instance::{Instance, program};
 use farthing_tests::merchant::Merchant;
-use farthing_tests::run;
 use farthing_tests::wait::within;
 use serde_json::{Map, Value, json};
 
-use crate::put_away;
 use crate::tampering_trials::{Scene, check};
+use crate::{Uncompared, put_away, put_away_uncompared, run};
 
 const TIMEOUT: Duration = Duration::from_mins(1);
 
@@ -282,6 +281,6 @@ fn a_run_from_a_checkpoint_finds_what_comes_after_it_and_a_log_that_was_rewritte
         scene.sql.execute(head, &[&log.partition, &(middle - 2), &hash]).await.unwrap();
         let (code, report) = scene.verify(&reads).await;
         assert_eq!((code, &report["first_broken"]), (Some(1), &place(middle - 1)), "{report}");
-        put_away(instance).await;
+        put_away_uncompared(instance, Uncompared::LogIsBroken).await;
     });
 }

@@ -3,17 +3,17 @@
 
 use std::time::Duration;
 
+use farthing_tests::cluster;
 use farthing_tests::feed;
 use farthing_tests::instance::{CLUSTER, Instance, Pids, is_running, kill};
 use farthing_tests::log::Log;
 use farthing_tests::merchant::{Merchant, forward};
 use farthing_tests::provider::json as json_answer;
 use farthing_tests::wait::within;
-use farthing_tests::{cluster, run};
 use serde_json::json;
 
 use crate::load::Load;
-use crate::{HEAL, aftermath, put_away};
+use crate::{HEAL, aftermath, put_away, run};
 
 /// The place, among the workers, of the node that holds a partition; none if it is the coordinator.
 const WORKER_OF: &str = "\

@@ -7,13 +7,12 @@ use farthing_tests::instance::{Instance, kill};
 use farthing_tests::leader::{led, spread, taken_over};
 use farthing_tests::link::{Cut, Link, free_address};
 use farthing_tests::merchant::Merchant;
-use farthing_tests::run;
 use farthing_tests::side_gateway::SideGateway;
 use farthing_tests::wait::eventually;
 use serde_json::json;
 
 use crate::load::Load;
-use crate::{aftermath, put_away, rounds};
+use crate::{aftermath, put_away, rounds, run};
 
 const FLAGS: [&str; 4] = ["--allow-address", "127.0.0.0/8", "--sweep-after-seconds", "5"];
 

@@ -10,12 +10,11 @@ use farthing_tests::leader;
 use farthing_tests::merchant::{Merchant, encoded};
 use farthing_tests::provider::{Endpoint, json as answer_json};
 use farthing_tests::proxy::{Fault, Proxy};
-use farthing_tests::run;
 use farthing_tests::side_gateway::SideGateway;
 use farthing_tests::wait::eventually;
 use serde_json::{Value, json};
 
-use crate::{instance, put_away};
+use crate::{instance, put_away, run};
 
 /// The flags of the dev instance's gateways: loopback addresses are allowed, and the sweeper is fast.
 const FLAGS: [&str; 4] = ["--allow-address", "127.0.0.0/8", "--sweep-after-seconds", "5"];

@@ -8,14 +8,13 @@ use farthing_tests::instance::{Instance, kill, signal};
 use farthing_tests::log::Logged;
 use farthing_tests::merchant::{Merchant, forward};
 use farthing_tests::provider::json;
-use farthing_tests::run;
 use farthing_tests::scrape::scrape;
 use farthing_tests::servers;
 use farthing_tests::side_gateway::SideGateway;
 use farthing_tests::wait::{eventually_ok, within};
 use serde_json::json;
 
-use crate::{HEAL, instance, put_away};
+use crate::{HEAL, instance, put_away, run};
 
 /// A merchant with some events on a new instance without further writes, and the whole log, which the feed holds.
 async fn at_rest() -> (Merchant, Vec<Logged>) {

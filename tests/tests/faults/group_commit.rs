@@ -13,16 +13,16 @@ use farthing_log::connect::Role;
 use farthing_log::metrics::LedgerMetrics;
 use farthing_telemetry::Metrics;
 use farthing_tests::instance::Instance;
+use farthing_tests::leader;
 use farthing_tests::log::Log;
 use farthing_tests::merchant::Merchant;
 use farthing_tests::scrape::Scrape;
 use farthing_tests::wait::eventually;
-use farthing_tests::{leader, run};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::{instance, put_away};
+use crate::{instance, put_away, run};
 
 /// A fact of another partition that the log is made to know already.
 const RECORD_FACT: &str = "INSERT INTO ledger.facts (partition, key, position) VALUES ($1, $2, 0)";

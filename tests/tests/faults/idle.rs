@@ -3,12 +3,11 @@
 use farthing_tests::client::Response;
 use farthing_tests::instance::{Instance, signal};
 use farthing_tests::merchant::Merchant;
-use farthing_tests::run;
 use farthing_tests::wait::eventually;
 use serde_json::json;
 
-use crate::put_away;
 use crate::twins::is_stale;
+use crate::{put_away, run};
 
 /// Puts the checkpoint of the plans in partition $1 at the position $2.
 const PUT_CHECKPOINT: &str = "UPDATE plans.checkpoint SET position = $2 WHERE partition = $1";

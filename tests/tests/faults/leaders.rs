@@ -11,7 +11,6 @@ use farthing_tests::log::Log;
 use farthing_tests::merchant::{Merchant, forward};
 use farthing_tests::provider::{Endpoint, Gate, Step, head};
 use farthing_tests::proxy::{Fault, Outcome, Proxy, Strike};
-use farthing_tests::run;
 use farthing_tests::scrape::scrape;
 use farthing_tests::side_gateway::SideGateway;
 use farthing_tests::wait::{eventually, within};
@@ -19,7 +18,7 @@ use serde_json::json;
 
 use crate::abandoned::SWEEP;
 use crate::load::{Ended, Load};
-use crate::{aftermath, put_away};
+use crate::{aftermath, put_away, run};
 
 /// The flags of a gateway beside the dev instance's.
 const FLAGS: [&str; 4] = ["--allow-address", "127.0.0.0/8", "--sweep-after-seconds", "5"];

@@ -20,6 +20,7 @@ mod leaders;
 mod load;
 mod outdated;
 mod prune;
+mod read_tables;
 mod readiness;
 mod renewal;
 mod repeated;
@@ -35,10 +36,10 @@ mod unsettled;
 mod upgrade;
 mod webhooks;
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use farthing_tests::instance::{Instance, Pids, is_running, kill};
-use farthing_tests::run;
 use farthing_tests::servers;
 use farthing_tests::wait::within;
 
@@ -77,9 +78,67 @@ async fn survives(victim: fn(&Pids) -> u32, prepare: impl AsyncFn(&Instance)) {
     put_away(instance).await;
 }
 
+thread_local! {
+    /// Whether the test of this thread has ended as each fault test must.
+    static IS_PUT_AWAY: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs a fault test. It must end with [`put_away`], or say why it cannot.
+fn run(test: impl Future<Output = ()>) {
+    IS_PUT_AWAY.set(false);
+    farthing_tests::run(test);
+    assert!(
+        IS_PUT_AWAY.get(),
+        "a fault test ends with `put_away`, which compares the read tables with the log"
+    );
+}
+
+/// Ends a test: asserts that every read table, built again from the log, has the SHA-256 of the live one, and removes the
+/// instance.
 async fn put_away(instance: &Instance) {
+    put_away_with(instance, &[]).await;
+}
+
+/// Ends a test whose log is partly in an archive, which `flags` name.
+async fn put_away_with(instance: &Instance, flags: &[&str]) {
+    read_tables::equal_their_rebuild(instance, flags).await;
+    remove(instance).await;
+}
+
+/// Why the read tables of a test are not compared with the log at its end.
+#[derive(Debug, Clone, Copy)]
+enum Uncompared {
+    /// The test changed the log itself, and leaves it so.
+    LogIsBroken,
+}
+
+/// Ends a test without the comparison.
+async fn put_away_uncompared(instance: &Instance, why: Uncompared) {
+    match why {
+        Uncompared::LogIsBroken => remove(instance).await,
+    }
+}
+
+async fn remove(instance: &Instance) {
     instance.stop().await;
     instance.clear();
+    IS_PUT_AWAY.set(true);
+}
+
+#[test]
+fn every_fault_test_runs_with_the_check_of_its_end() {
+    let folder = std::path::Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("tests/faults");
+    let files = [folder.clone(), folder.join("archive")].into_iter().flat_map(|folder| {
+        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_file())
+    });
+    let sources: Vec<_> = files.filter(|file| !file.ends_with("main.rs")).collect();
+    assert!(sources.len() > 25, "{sources:?}");
+    for source in sources {
+        let text = std::fs::read_to_string(&source).unwrap();
+        let imports = text.lines().filter(|line| line.starts_with("use farthing_tests::"));
+        let words = imports.flat_map(|line| line.split(|character: char| !character.is_alphanumeric()));
+        assert!(!words.into_iter().any(|word| word == "run"), "{} must use crate::run", source.display());
+    }
 }
 
 #[test]

@@ -6,11 +6,10 @@ use std::process::Stdio;
 use farthing_tests::instance::{Instance, program};
 use farthing_tests::merchant::{Customer, Merchant, forward};
 use farthing_tests::provider::{Endpoint, json};
-use farthing_tests::run;
 use farthing_tests::wait::eventually;
 use serde_json::{Value, json};
 
-use crate::{instance, put_away};
+use crate::{instance, put_away, run};
 
 /// States of an earlier generation, which this program cannot read.
 const GARBLE_STATES: &str = "\

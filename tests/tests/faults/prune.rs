@@ -3,7 +3,6 @@
 use std::process::{Output, Stdio};
 
 use farthing_tests::instance::{Instance, program};
-use farthing_tests::run;
 use farthing_tests::scratch::{Scratch, operate};
 use farthing_tests::side_gateway::SideGateway;
 use farthing_tests::side_projector::SideProjector;
@@ -13,7 +12,7 @@ use tokio_postgres::Client;
 
 use crate::load::Load;
 use crate::upgrade::{FLAGS, LET_BUILD, almost_built, shapes, unbuilt, waiting_gateway};
-use crate::{HEAL, aftermath, put_away};
+use crate::{HEAL, aftermath, put_away, run};
 
 /// The stored states of generations that no partition is led with.
 const UNUSED: &str =

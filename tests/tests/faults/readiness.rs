@@ -3,14 +3,13 @@
 use std::net::SocketAddr;
 
 use farthing_tests::proxy::Proxy;
-use farthing_tests::run;
 use farthing_tests::scrape::{get, scrape};
 use farthing_tests::side_gateway::SideGateway;
 use farthing_tests::side_projector::SideProjector;
 use farthing_tests::wait::eventually_ok;
 use serde_json::json;
 
-use crate::{instance, put_away};
+use crate::{instance, put_away, run};
 
 async fn is_ready(operator: SocketAddr) {
     eventually_ok("it is ready", async || {

@@ -10,13 +10,12 @@ use farthing_tests::leader::{spread, taken_over};
 use farthing_tests::log::{Log, Logged};
 use farthing_tests::merchant::Merchant;
 use farthing_tests::recurring::{Means, PAYS};
-use farthing_tests::run;
 use farthing_tests::side_gateway::SideGateway;
 use farthing_tests::wait::within;
 use rust_decimal::Decimal;
 use serde_json::{Value, json};
 
-use crate::{HEAL, instance, put_away, rounds};
+use crate::{HEAL, instance, put_away, rounds, run};
 
 /// Customers on the free plan, and as many on the paid one.
 const SUBSCRIBERS: usize = 20;

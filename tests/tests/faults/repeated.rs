@@ -6,12 +6,11 @@ use farthing_tests::client::{Connection, Request};
 use farthing_tests::instance::{Instance, kill};
 use farthing_tests::merchant::{Merchant, forward};
 use farthing_tests::provider::{Gate, Step, json};
-use farthing_tests::run;
 use farthing_tests::wait::{eventually, within};
 use serde_json::json;
 
 use crate::abandoned::SWEEP;
-use crate::{instance, put_away, rounds};
+use crate::{instance, put_away, rounds, run};
 
 const KEYS: usize = 60;
 

@@ -15,7 +15,6 @@ use farthing_tests::leader;
 use farthing_tests::merchant::{Merchant, forward};
 use farthing_tests::provider::{Gate, Step, json};
 use farthing_tests::proxy::{Fault, Outcome, Proxy};
-use farthing_tests::run;
 use farthing_tests::side_gateway::SideGateway;
 use farthing_tests::wait::eventually;
 use serde_json::json;
@@ -24,7 +23,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::load::Load;
 use crate::seeds::Run;
-use crate::{aftermath, instance, put_away};
+use crate::{aftermath, instance, put_away, run};
 
 /// The flags of a gateway beside the dev instance's: loopback addresses are allowed, and the heartbeat is fast enough for their
 /// sweepers.

@@ -3,10 +3,9 @@
 use farthing_tests::instance::Instance;
 use farthing_tests::merchant::Merchant;
 use farthing_tests::provider::json;
-use farthing_tests::run;
 use serde_json::{Value, json};
 
-use crate::put_away;
+use crate::{put_away, run};
 
 async fn verdict(instance: &Instance, arguments: &[&str]) -> (Option<i32>, Value) {
     let output = instance.command(arguments).await;

@@ -8,11 +8,10 @@ use farthing_tests::instance::Instance;
 use farthing_tests::log::Head;
 use farthing_tests::merchant::Merchant;
 use farthing_tests::provider::json;
-use farthing_tests::run;
 use serde_json::{Value, json};
 
-use crate::put_away;
 use crate::stored_log::StoredLog;
+use crate::{put_away, run};
 
 /// The tables of the read models: the schema and the table.
 const TABLES: &str = "\

@@ -4,12 +4,11 @@ use farthing_tests::client::{Request, Response};
 use farthing_tests::instance::{Instance, kill, signal};
 use farthing_tests::log::Log;
 use farthing_tests::merchant::Merchant;
-use farthing_tests::run;
 use farthing_tests::wait::within;
 use serde_json::json;
 
 use crate::load::Load;
-use crate::{HEAL, aftermath, instance, put_away, rounds};
+use crate::{HEAL, aftermath, instance, put_away, rounds, run};
 
 /// Ends the sessions of all projectors, as Postgres does when their machine is unreachable.
 const END_SESSIONS: &str = "\

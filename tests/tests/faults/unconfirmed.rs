@@ -6,12 +6,11 @@ use farthing_tests::leader;
 use farthing_tests::merchant::{Merchant, forward};
 use farthing_tests::provider::{Endpoint, Gate, Step, json_text};
 use farthing_tests::proxy::{Fault, Outcome, Proxy};
-use farthing_tests::run;
 use farthing_tests::side_gateway::SideGateway;
 use farthing_tests::wait::{eventually, within};
 use serde_json::json;
 
-use crate::{HEAL, instance, put_away};
+use crate::{HEAL, instance, put_away, run};
 
 /// The flags of a gateway beside the dev instance's.
 const FLAGS: [&str; 4] = ["--allow-address", "127.0.0.0/8", "--sweep-after-seconds", "5"];

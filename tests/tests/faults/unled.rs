@@ -3,12 +3,11 @@
 use farthing_tests::instance::Instance;
 use farthing_tests::leader::spread;
 use farthing_tests::merchant::Merchant;
-use farthing_tests::run;
 use farthing_tests::scrape::scrape;
 use farthing_tests::side_gateway::SideGateway;
 use farthing_tests::wait::{eventually, eventually_ok, within};
 
-use crate::{HEAL, put_away};
+use crate::{HEAL, put_away, run};
 
 /// Nobody can begin a term in the last partition.
 const REFUSE: &str = "\

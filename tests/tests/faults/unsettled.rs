@@ -5,13 +5,12 @@ use farthing_tests::leader;
 use farthing_tests::merchant::{Merchant, forward};
 use farthing_tests::provider::{Gate, Step, chunk, event_stream, last_chunk, whole};
 use farthing_tests::proxy::Proxy;
-use farthing_tests::run;
 use farthing_tests::side_gateway::SideGateway;
 use farthing_tests::wait::{eventually, within};
 use serde_json::json;
 
 use crate::abandoned::SWEEP;
-use crate::{instance, put_away};
+use crate::{instance, put_away, run};
 
 #[test]
 fn a_gateway_that_stops_without_postgres_logs_the_usage_of_each_call() {

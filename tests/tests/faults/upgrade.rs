@@ -13,7 +13,6 @@ use farthing_tests::instance::{Instance, is_running, program, signal};
 use farthing_tests::leader::led;
 use farthing_tests::log::Log;
 use farthing_tests::merchant::Merchant;
-use farthing_tests::run;
 use farthing_tests::side_gateway::SideGateway;
 use farthing_tests::side_projector::SideProjector;
 use farthing_tests::wait::{eventually, within};
@@ -22,7 +21,7 @@ use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
 
 use crate::load::{Ended, Load, Seen, TASKS};
-use crate::{HEAL, aftermath, put_away};
+use crate::{HEAL, aftermath, put_away, run};
 
 pub(crate) const FLAGS: [&str; 2] = ["--allow-address", "127.0.0.0/8"];
 

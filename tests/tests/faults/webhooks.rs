@@ -7,11 +7,10 @@ use std::time::Duration;
 use farthing_tests::instance::{Instance, Pids, is_running, kill};
 use farthing_tests::merchant::{Customer, Merchant};
 use farthing_tests::provider::{Endpoint, Step, json};
-use farthing_tests::run;
 use farthing_tests::wait::within;
 use serde_json::{Value, json};
 
-use crate::{HEAL, put_away};
+use crate::{HEAL, put_away, run};
 
 const CUSTOMERS: usize = 6;
 const CREDITS: usize = 12;

@@ -1,6 +1,6 @@
 //! `farthing audit reconcile`: calls that somebody must look at; or the payments of the log against the processor's list; or
-//! the usage of the log against a provider's export. Exit code 1 if anything differs or the log has errors, 2 if a file
-//! cannot be read without doubt.
+//! the usage of the log against a provider's export. Broken if anything differs or the log has errors; refused if a
+//! file cannot be read without doubt.
 
 mod calls_report;
 mod csv_file;
@@ -11,7 +11,6 @@ mod usage_file;
 mod usage_report;
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
@@ -29,8 +28,9 @@ use self::csv_file::CsvFile;
 use self::payments_file::PaymentMapping;
 use self::usage_file::UsageMapping;
 use super::flags::FormatFlags;
-use super::{progress_line, verdict};
+use super::progress_line;
 use crate::database::Database;
+use crate::exit_code::Soundness;
 use crate::{bounded_file, value_parsers};
 
 /// The largest mapping.
@@ -82,7 +82,7 @@ enum Keys {
 }
 
 /// Runs the command.
-pub(super) async fn run(args: &Args) -> Result<ExitCode> {
+pub(super) async fn run(args: &Args) -> Result<Soundness> {
     let period = value_parsers::period(args.from, args.to)?;
     match (&args.payments, &args.usage) {
         (Some(file), _) => reconcile_payments(args, file, period).await,
@@ -106,16 +106,16 @@ async fn with_progress<T>(
     done.context("cannot reconcile the log")
 }
 
-async fn reconcile_calls(args: &Args, period: Period) -> Result<ExitCode> {
+async fn reconcile_calls(args: &Args, period: Period) -> Result<Soundness> {
     let url = args.database.reachable_url().await?;
     let progress = Arc::<Progress>::default();
     let mut report = calls_report::CallsReport::new(args.format.format());
     let calls = with_progress(&progress, calls::calls(&url, period, &progress, &mut report)).await?;
     report.close(&calls).context("cannot write to stdout")?;
-    Ok(verdict(&calls.findings, calls.ok))
+    Ok(Soundness::of(&calls.findings).and(calls.ok))
 }
 
-async fn reconcile_payments(args: &Args, path: &Path, period: Period) -> Result<ExitCode> {
+async fn reconcile_payments(args: &Args, path: &Path, period: Period) -> Result<Soundness> {
     let mapping = args.mapping.as_deref().map(mapping::<PaymentMapping>).transpose()?;
     let file = CsvFile::read(path, delimiter(mapping.as_ref().and_then(|mapping| mapping.delimiter))?)?;
     let shown = farthing_tls::shown(path);
@@ -127,10 +127,10 @@ async fn reconcile_payments(args: &Args, path: &Path, period: Period) -> Result<
     let progress = Arc::<Progress>::default();
     let result = with_progress(&progress, payments::payments(&url, period, matching, &progress)).await?;
     payments_report::print(args.format.format(), &result)?;
-    Ok(verdict(&result.findings, result.ok))
+    Ok(Soundness::of(&result.findings).and(result.ok))
 }
 
-async fn reconcile_usage(args: &Args, path: &Path) -> Result<ExitCode> {
+async fn reconcile_usage(args: &Args, path: &Path) -> Result<Soundness> {
     let mapping = args.mapping.as_deref().map(mapping::<UsageMapping>).transpose()?;
     let file = CsvFile::read(path, delimiter(mapping.as_ref().and_then(|mapping| mapping.delimiter))?)?;
     let shown = farthing_tls::shown(path);
@@ -169,7 +169,7 @@ async fn reconcile_usage(args: &Args, path: &Path) -> Result<ExitCode> {
     let result = with_progress(&progress, usage::usage(&url, plan, &progress)).await?;
     let left_out = usage_report::LeftOut { idle_rows: read.idle, rows_outside_period: outside };
     usage_report::print(args.format.format(), &result, left_out)?;
-    Ok(verdict(&result.findings, result.ok))
+    Ok(Soundness::of(&result.findings).and(result.ok))
 }
 
 /// The day that an instant begins. Exports have whole days.

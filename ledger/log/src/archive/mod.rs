@@ -104,6 +104,19 @@ pub enum Error {
         /// What is there.
         what: String,
     },
+    /// The table has other events than the file of a range that is loaded back.
+    #[error(
+        "partition {partition}, position {position}: the table has other events than {object}; what was loaded of this file \
+         stays in the table, and its range still counts as archived: run `farthing archive verify`"
+    )]
+    OtherEvents {
+        /// The partition.
+        partition: Partition,
+        /// The first position of a record batch that is another one.
+        position: i64,
+        /// The name of the file.
+        object: String,
+    },
     /// A file is not what was archived.
     #[error("{object}: {what}; nothing was deleted or loaded: run `farthing archive verify`")]
     Damaged {
@@ -112,6 +125,24 @@ pub enum Error {
         /// What is wrong.
         what: String,
     },
+}
+
+impl Error {
+    /// Whether the log or a file of it is not what was appended. Otherwise the command was refused, or something is out of
+    /// reach.
+    pub const fn is_of_the_events(&self) -> bool {
+        match self {
+            Self::Log(error) => error.is_of_the_events(),
+            Self::Broken { .. } | Self::OtherEvents { .. } | Self::Damaged { .. } => true,
+            Self::Postgres(_)
+            | Self::Store(_)
+            | Self::NoPartitions
+            | Self::NoPartition(_)
+            | Self::Running
+            | Self::Distributed
+            | Self::OtherStore { .. } => false,
+        }
+    }
 }
 
 /// The record batches of the archived range that has `position`; `None` if it is not archived.

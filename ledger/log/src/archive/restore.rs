@@ -66,16 +66,22 @@ async fn load(client: &Client, store: &Store, range: &ArchivedRange) -> Result<(
             .await?;
         let ends = page.first().zip(page.last());
         let (first, last) = ends.map_or((0, 0), |(first, last)| (first.first_position, last.last_position()));
-        if stored(client, range, first, last).await? != page {
-            return Err(Error::Broken {
-                partition: range.partition,
-                position: range.first_position,
-                what: format!("the table has other events than {}", range.object),
-            });
+        let stored = stored(client, range, first, last).await?;
+        if stored != page {
+            let partition = range.partition;
+            let position = first_difference(&stored, page).unwrap_or(first);
+            return Err(Error::OtherEvents { partition, position, object: range.object.clone() });
         }
     }
     client.execute(RECORD, &[&number, &range.number]).await?;
     Ok(())
+}
+
+/// The first position of a record batch that only one of two runs of them has.
+fn first_difference(stored: &[BatchRow], of_file: &[BatchRow]) -> Option<i64> {
+    let equal = stored.iter().zip(of_file).take_while(|(stored, of_file)| stored == of_file).count();
+    let next = [stored.get(equal), of_file.get(equal)].into_iter().flatten();
+    next.map(|batch| batch.first_position).min()
 }
 
 /// The first position of a record batch of the table within `range` that is not one of `batches`, those of its file.

@@ -104,35 +104,44 @@ pub async fn explain(database_url: &str, request_id: RequestId) -> Result<Explan
         let head = ends.read_partition(&client, partition, None, &mut search).await?;
         if !search.found.events.is_empty() {
             search.found.head = Some(head);
-            search.found.conclude()?;
+            search.found.conclude();
             return Ok(search.found);
         }
     }
-    Err(Error::UnknownRequest(request_id))
+    Err(Error::UnknownRequest(request_id).after(search.found.findings))
 }
 
 impl Explanation {
     /// Computes the bill again, and compares it with the recorded one and with the debits.
-    fn conclude(&mut self) -> Result<(), Error> {
+    fn conclude(&mut self) {
         if let Some(metered) = &self.metered {
             match &self.opened {
                 Some(opened) => {
-                    let bill = RecomputedBill::of(opened, metered)?;
-                    if bill != RecomputedBill::recorded(metered)? {
-                        self.findings.find(|| "the bill computed again is another one".to_owned());
+                    match (RecomputedBill::of(opened, metered), RecomputedBill::recorded(metered)) {
+                        (Ok(bill), Ok(recorded)) => {
+                            if bill != recorded {
+                                self.findings.find(|| "the bill computed again is another one".to_owned());
+                            }
+                            self.recomputed = Some(bill);
+                        }
+                        (Err(error), _) | (_, Err(error)) => {
+                            self.findings
+                                .find(|| format!("the bill cannot be computed again: a sum {error}"));
+                        }
                     }
-                    self.recomputed = Some(bill);
                 }
                 None => self.findings.find(|| "the request has an end, but no opening".to_owned()),
             }
-            let drawn = Amount::sum(self.debits.iter().map(|debit| debit.debited.amount))?;
             let total = metered.total_request_cost;
-            if drawn != total {
-                self.findings.find(|| format!("the debits are {drawn}, the cost is {total}"));
+            match Amount::sum(self.debits.iter().map(|debit| debit.debited.amount)) {
+                Ok(drawn) if drawn == total => {}
+                Ok(drawn) => {
+                    self.findings.find(|| format!("the debits are {drawn}, the cost is {total}"));
+                }
+                Err(error) => self.findings.find(|| format!("the sum of the debits {error}")),
             }
         }
         self.ok = self.findings.is_empty();
-        Ok(())
     }
 
     fn take(&mut self, event: Event) -> Result<(), money::Error> {

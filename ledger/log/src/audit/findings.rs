@@ -23,6 +23,11 @@ impl Findings {
         self.findings_count == 0
     }
 
+    /// The text of the first finding; empty without one.
+    pub(super) fn first(&self) -> &str {
+        self.findings.first().map_or("", String::as_str)
+    }
+
     pub(super) fn find(&mut self, finding: impl FnOnce() -> String) {
         self.findings_count += 1;
         if self.findings.len() < MAX_FINDINGS {

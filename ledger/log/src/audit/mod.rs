@@ -12,7 +12,7 @@ pub mod statement;
 pub mod trial_balance;
 mod whole_log;
 
-use farthing_core::ids::{RequestId, WalletId};
+use farthing_core::ids::{MerchantId, RequestId, WalletId};
 use farthing_core::money;
 use farthing_core::partition::Partition;
 use farthing_core::state::Subject;
@@ -58,6 +58,9 @@ pub enum Error {
     /// The previous export is of other partitions.
     #[error("the previous export is of another log: its partitions are not those of this one")]
     OtherLog,
+    /// No event is of the merchant.
+    #[error("no event of the log is of the merchant {0}")]
+    UnknownMerchant(MerchantId),
     /// No event names the wallet.
     #[error("no event of the log names the wallet {0}")]
     UnknownWallet(WalletId),
@@ -67,10 +70,49 @@ pub enum Error {
     /// No event names the subject of a replay.
     #[error("no event of what was read names {0}")]
     UnknownSubject(Subject),
+    /// No event names what was asked for, but its events may be missing.
+    #[error("{unknown}; but the log has errors: {} findings, the first one is: {}", .findings.findings_count, .findings.first())]
+    UnknownInBrokenLog {
+        /// The error of a log that is sound.
+        unknown: Box<Error>,
+        /// What is wrong with the log.
+        findings: Findings,
+    },
     /// A sum is out of range.
     #[error("a sum {0}")]
     Money(#[from] money::Error),
     /// The result cannot be written.
     #[error("the result cannot be written: {0}")]
     Output(#[from] std::io::Error),
+}
+
+impl Error {
+    /// Whether the log is not what was appended. Otherwise the command was refused, or something is out of reach.
+    pub const fn is_of_the_events(&self) -> bool {
+        match self {
+            Self::Log(error) => error.is_of_the_events(),
+            Self::UnknownInBrokenLog { .. } => true,
+            Self::Postgres(_)
+            | Self::NoPartitions
+            | Self::NoSuchPartition { .. }
+            | Self::NoSuchPosition { .. }
+            | Self::MerchantElsewhere { .. }
+            | Self::OtherLog
+            | Self::UnknownMerchant(_)
+            | Self::UnknownWallet(_)
+            | Self::UnknownRequest(_)
+            | Self::UnknownSubject(_)
+            // A sum over many sound amounts may be out of range.
+            | Self::Money(_)
+            | Self::Output(_) => false,
+        }
+    }
+
+    /// This error, that something is unknown, after a search that had these findings.
+    fn after(self, findings: Findings) -> Self {
+        if findings.is_empty() {
+            return self;
+        }
+        Self::UnknownInBrokenLog { unknown: Box::new(self), findings }
+    }
 }

@@ -110,7 +110,7 @@ pub async fn replay(
     if let Some(subject) = subject
         && !is_named
     {
-        return Err(Error::UnknownSubject(subject));
+        return Err(Error::UnknownSubject(subject).after(summary.findings));
     }
     summary.ok = summary.findings.is_empty();
     Ok(summary)

@@ -90,7 +90,7 @@ pub async fn statement(
         }
     }
     if !reading.is_named {
-        return Err(Error::UnknownWallet(wallet_id));
+        return Err(Error::UnknownWallet(wallet_id).after(reading.findings));
     }
     reading.open()?;
     let Reading { statement, count, findings, .. } = reading;

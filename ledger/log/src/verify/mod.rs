@@ -64,6 +64,23 @@ pub enum Error {
     Stopped,
 }
 
+impl Error {
+    /// Whether the log is not what was appended. Otherwise the command was refused, or something is out of reach.
+    pub const fn is_of_the_events(&self) -> bool {
+        match self {
+            Self::Log(error) => error.is_of_the_events(),
+            Self::Postgres(_)
+            | Self::NoPartitions
+            | Self::NoPartition(_)
+            | Self::OtherHeads(_)
+            | Self::NoBeginning { .. }
+            | Self::Money(_)
+            | Self::Checkpoints(_)
+            | Self::Stopped => false,
+        }
+    }
+}
+
 /// The report of `farthing log verify`.
 #[derive(Debug, Default, Serialize)]
 pub struct Report {

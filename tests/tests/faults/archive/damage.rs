@@ -2,12 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use farthing_tests::run;
 use serde_json::{Value, json};
 
 use super::{Archived, check, head, outcome, put};
 use crate::checkpoints::key;
-use crate::put_away;
+use crate::run;
 
 #[test]
 fn a_damaged_file_is_found_wherever_an_audit_begins() {
@@ -80,7 +79,7 @@ fn a_damaged_file_is_found_wherever_an_audit_begins() {
         }
         put(&file, Some(&original));
         archived.verified().await;
-        put_away(instance).await;
+        archived.put_away().await;
     });
 }
 
@@ -131,7 +130,7 @@ fn a_changed_cut_off_or_missing_file_is_found_and_nothing_is_loaded_from_it() {
         archived.verified().await;
         let (code, report, errors) = archived.run(&["archive", "verify"]).await;
         assert_eq!(code, Some(0), "{report} {errors}");
-        put_away(archived.merchant.instance).await;
+        archived.put_away().await;
     });
 }
 

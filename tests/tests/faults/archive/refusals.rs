@@ -1,11 +1,10 @@
 //! What Postgres and the command refuse: to delete what is not archived, to add what is, and to write to another archive.
 
-use farthing_tests::run;
 use serde_json::json;
 use tokio_postgres::{Client, NoTls};
 
 use super::{Archived, check, forces, outcome, put};
-use crate::put_away;
+use crate::run;
 
 #[test]
 fn only_an_archived_range_can_leave_the_log() {
@@ -87,7 +86,7 @@ fn only_an_archived_range_can_leave_the_log() {
         )
         .await;
         archived.verified().await;
-        put_away(archived.merchant.instance).await;
+        archived.put_away().await;
     });
 }
 
@@ -151,12 +150,17 @@ fn no_record_batch_can_be_added_at_an_archived_position_and_an_audit_finds_one_t
         assert!(code == Some(1) && report.to_string().contains("another record batch"), "{report} {errors}");
         let (code, _, errors) = archived.run(&["archive", "create"]).await;
         assert!(code == Some(1) && errors.contains("another record batch"), "nothing is deleted: {errors}");
+        let (code, _, errors) = archived.run(&["archive", "restore", "--partition", of]).await;
+        let says = "position 2: the table has other events than ";
+        assert!(code == Some(1) && errors.contains(says), "{code:?} {errors}");
+        assert!(errors.contains("its range still counts as archived"), "{errors}");
+        assert!(archived.last().await >= Some(2), "the range of the other batch is not restored");
         forces(sql, &format!("DELETE FROM ledger.batches WHERE partition = {of} AND first_position = 2"))
             .await;
         archived.verified().await;
         drop(gateway);
         sql.batch_execute(&format!("DROP ROLE {name}")).await.unwrap();
-        put_away(instance).await;
+        archived.put_away().await;
     });
 }
 
@@ -186,7 +190,7 @@ fn an_archive_goes_to_no_folder_that_lacks_the_files_before_it() {
             let create = ["archive", "create", "--keep-events", "0", "--partition", &partition];
             let (code, _, errors) =
                 outcome(instance, &[create.as_slice(), &["--archive", &location]].concat()).await;
-            assert!(code == Some(1) && errors.contains(name) && errors.contains("it is missing"), "{errors}");
+            assert!(code == Some(2) && errors.contains(name) && errors.contains("it is missing"), "{errors}");
         }
         assert_eq!(std::fs::read_dir(&other).unwrap().count(), 0, "nothing was written");
 
@@ -194,11 +198,11 @@ fn an_archive_goes_to_no_folder_that_lacks_the_files_before_it() {
         put(&file, Some(&whole[1..]));
         let (code, _, errors) = archived.run(&["archive", "create"]).await;
         let says = format!("there it has {} bytes", whole.len() - 1);
-        assert!(code == Some(1) && errors.contains(name) && errors.contains(&says), "{errors}");
+        assert!(code == Some(2) && errors.contains(name) && errors.contains(&says), "{errors}");
         assert_eq!(archived.last().await, last, "nothing was archived");
         put(&file, Some(&whole));
         let (code, report, errors) = archived.run(&["archive", "create"]).await;
         assert_eq!(code, Some(0), "{report} {errors}");
-        put_away(instance).await;
+        archived.put_away().await;
     });
 }

@@ -100,17 +100,30 @@ pub async fn export(
         }
     }
     let mut exported = Exported { log: Vec::new(), findings: Findings::default() };
+    let mut has_events = false;
     for (index, partition) in partitions.into_iter().enumerate() {
         let after = match &selection.since {
             Some(since) => since[index].last.clone(),
             None => HashedPosition { position: 0, hash: genesis.clone() },
         };
-        ends.has(partition, after.position)?;
+        match ends.has(partition, after.position) {
+            // The events that the previous export had are not there any more.
+            Err(Error::NoSuchPosition { position, last, .. }) => exported.findings.find(|| {
+                format!(
+                    "partition {partition}: the previous export ended at position {position}, the last event is at {last}"
+                )
+            }),
+            has => has?,
+        }
         let mut rows = Rows::new(selection, &after, output, &mut exported.findings);
         let Head { position, hash, .. } = ends.read_partition(&client, partition, None, &mut rows).await?;
+        has_events |= rows.has_events();
         exported.log.push(CoveredRange { partition, after, last: HashedPosition { position, hash } });
     }
-    Ok(exported)
+    match selection.merchant_id {
+        Some(merchant_id) if !has_events => Err(Error::UnknownMerchant(merchant_id).after(exported.findings)),
+        Some(_) | None => Ok(exported),
+    }
 }
 
 /// The partitions to read. All events of a merchant are in one.

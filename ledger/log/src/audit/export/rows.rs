@@ -28,6 +28,7 @@ pub(super) struct Rows<'a, O> {
     funds: HashMap<WalletId, Funds>,
     open: HashMap<RequestId, Opening>,
     names: HashMap<MerchantId, String>,
+    has_events: bool,
 }
 
 impl<'a, O: Output> Rows<'a, O> {
@@ -46,7 +47,13 @@ impl<'a, O: Output> Rows<'a, O> {
             funds: HashMap::new(),
             open: HashMap::new(),
             names: HashMap::new(),
+            has_events: false,
         }
+    }
+
+    /// Whether an event of the merchant, or of any, was read. It need not be in the exported range.
+    pub(super) const fn has_events(&self) -> bool {
+        self.has_events
     }
 
     /// Whether rows of this event belong to the export.
@@ -196,6 +203,7 @@ impl<O: Output> Visitor for Rows<'_, O> {
         if self.selection.merchant_id.is_some_and(|merchant_id| merchant_id != fact.merchant_id) {
             return Ok(());
         }
+        self.has_events = true;
         if self.wants(Table::Events) && self.covers(line, fact.occurred_at) {
             match Record::parse(line.text) {
                 Ok(record) => self.give(Table::Events, &events::row(line, &record))?,
