@@ -85,6 +85,7 @@ mod rewrite_responses;
 mod rewrite_unconverted;
 mod saved;
 mod schedule;
+mod secret_files;
 mod secret_keys;
 mod settings;
 mod settlement;
