@@ -65,6 +65,7 @@ mod postgres_connections;
 mod prices;
 mod projections;
 mod prometheus;
+mod promises;
 mod provider_choice;
 mod provider_cost;
 mod provider_endpoints;
