@@ -42,6 +42,7 @@ pub mod servers;
 pub mod shop;
 pub mod side_gateway;
 pub mod side_projector;
+pub mod small_disk;
 pub mod statements;
 pub mod tenant;
 pub mod tls;

@@ -9,7 +9,7 @@ use nkeys::KeyPair;
 use serde_json::{Value, json};
 
 use crate::instance::Instance;
-use crate::server_process::{End, ServerProcess, User};
+use crate::server_process::{End, ServerProcess, User, free_port};
 
 /// A running server with JetStream, on the loopback.
 pub struct NatsServer {
@@ -42,6 +42,20 @@ impl NatsServer {
             })
             .await;
         Self { _process: process, port }
+    }
+
+    /// Starts a server of each name, as one cluster. It may still have no leader.
+    pub async fn start_cluster<const N: usize>(instance: &Instance, names: [&str; N]) -> [Self; N] {
+        let ports = names.map(|_| free_port());
+        let routes = ports.map(|port| format!("\"nats-route://127.0.0.1:{port}\"")).join(", ");
+        let mut servers = Vec::new();
+        for (name, port) in names.into_iter().zip(ports) {
+            let configuration = format!(
+                "server_name: {name}\ncluster {{ name: a-test, listen: \"127.0.0.1:{port}\", routes: [{routes}] }}"
+            );
+            servers.push(Self::start(instance, &configuration).await);
+        }
+        servers.try_into().ok().expect("there is a server of each name")
     }
 }
 

@@ -1,6 +1,7 @@
 //! A Postgres server of a test's own, with the settings that `initdb` makes and no others but its address.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::instance::Instance;
 use crate::left_out;
@@ -12,6 +13,12 @@ use crate::servers;
 const CREATE_AND_RUN: &str = r#"
 export LC_ALL=C.UTF-8
 "$1/initdb" -D data -U farthing --auth=scram-sha-256 --pwfile=password || exit 1
+exec "$1/postgres" -D data -p "$2" -k "" -c listen_addresses=127.0.0.1
+"#;
+
+/// Copies a running server and becomes its standby, in the folder of the server.
+const COPY_AND_RUN: &str = r#"
+"$1/pg_basebackup" -D data -R -X stream --checkpoint=fast -d "$3" || exit 1
 exec "$1/postgres" -D data -p "$2" -k "" -c listen_addresses=127.0.0.1
 "#;
 
@@ -28,28 +35,58 @@ pub struct PostgresServer {
 impl PostgresServer {
     /// Starts one. `None` where Postgres's programs are not found: then this says that the test is left out.
     pub async fn start(instance: &Instance) -> Option<Self> {
-        let Some(bin) = programs() else {
-            let test = std::thread::current().name().unwrap_or_default().to_owned();
-            left_out(&format!("{test}: there is no initdb"));
-            return None;
-        };
-        let folder = instance.file("postgres-server");
-        std::fs::create_dir(&folder).expect("a folder can be made");
+        Self::start_in(&new_folder(instance)).await
+    }
+
+    /// Starts one with its data in this folder, which must be empty.
+    pub async fn start_in(folder: &Path) -> Option<Self> {
+        let bin = programs_or_left_out()?;
         std::fs::write(folder.join("password"), PASSWORD).expect("a file can be written");
+        let (process, server) = Self::run(folder, &bin, CREATE_AND_RUN, "").await;
+        servers::create_database(&Log::open(&server).await, "farthing").await;
+        Some(Self { _process: process, database_url: servers::with_database(&server, "farthing") })
+    }
+
+    /// Starts a standby of this server. Its URL is of the same database.
+    pub async fn standby(&self, instance: &Instance) -> Option<Self> {
+        let bin = programs_or_left_out()?;
+        let (process, server) =
+            Self::run(&new_folder(instance), &bin, COPY_AND_RUN, &self.database_url).await;
+        Some(Self { _process: process, database_url: servers::with_database(&server, "farthing") })
+    }
+
+    /// Runs a script that ends as the server, and returns once it answers, with its URL.
+    async fn run(folder: &Path, bin: &Path, script: &str, argument: &str) -> (ServerProcess, String) {
         let (port, programs) = (free_port(), bin.display().to_string());
         let shown_port = port.to_string();
-        let arguments = ["-c", CREATE_AND_RUN, "server", programs.as_str(), shown_port.as_str()];
-        let process =
-            ServerProcess::start(&folder, User::NotRoot, End::Interrupt, Path::new("sh"), arguments);
+        let arguments = ["-c", script, "server", programs.as_str(), shown_port.as_str(), argument];
+        let process = ServerProcess::start(folder, User::NotRoot, End::Interrupt, Path::new("sh"), arguments);
         let server = format!("postgres://farthing:{PASSWORD}@127.0.0.1:{port}/postgres");
         process
             .ready("the Postgres server answers", async || {
                 tokio_postgres::connect(&server, tokio_postgres::NoTls).await.ok().map(drop)
             })
             .await;
-        servers::create_database(&Log::open(&server).await, "farthing").await;
-        Some(Self { _process: process, database_url: servers::with_database(&server, "farthing") })
+        (process, server)
     }
+}
+
+/// A new folder of the instance.
+fn new_folder(instance: &Instance) -> PathBuf {
+    static MADE: AtomicU32 = AtomicU32::new(0);
+    let folder = instance.file(&format!("postgres-server-{}", MADE.fetch_add(1, Ordering::SeqCst)));
+    std::fs::create_dir(&folder).expect("a folder can be made");
+    folder
+}
+
+/// The folder with Postgres's programs. `None`, with a message, where they are not found.
+fn programs_or_left_out() -> Option<PathBuf> {
+    let found = programs();
+    if found.is_none() {
+        let test = std::thread::current().name().unwrap_or_default().to_owned();
+        left_out(&format!("{test}: there is no initdb"));
+    }
+    found
 }
 
 /// The folder with `initdb` and `postgres`: the newest of Debian's versions, else the first on PATH.

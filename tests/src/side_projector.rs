@@ -57,6 +57,11 @@ impl SideProjector {
         let operator = up["operator"].as_str().and_then(|address| address.parse().ok());
         Self { process, operator: operator.unwrap_or_else(|| panic!("no address in {up}")) }
     }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
 }
 
 impl Drop for SideProjector {

@@ -37,8 +37,7 @@ pub(super) async fn check(
     replicas: usize,
     heads: &Positions,
 ) -> Vec<Finding> {
-    let streams = tokio::time::timeout(nats.limit, streams(nats, names, partitions)).await;
-    let streams = match streams.unwrap_or_else(|_| Err("NATS did not answer in time".to_owned())) {
+    let streams = match streams(nats, names, partitions).await {
         Ok(streams) => streams,
         Err(error) => {
             let advice = "let the login publish to `$JS.API.>`, or look at the state of the NATS servers";
@@ -52,12 +51,18 @@ pub(super) async fn check(
     ]
 }
 
+/// The streams, as they are found within the limit of a check.
 async fn streams(nats: &Nats, names: &NatsNames, partitions: Partitions) -> Result<Vec<Stream>, String> {
     let context = jetstream::new(nats.client.clone());
+    let until = tokio::time::Instant::now() + nats.limit;
     let mut streams = Vec::new();
     for partition in partitions.all() {
         let name = names.stream(partition);
-        let info = match context.get_stream(&name).await {
+        let failed =
+            |error: &dyn std::fmt::Display| format!("the stream {name} cannot be looked at: {error}");
+        // A server answers nothing to a request that the login may not make.
+        let found = tokio::time::timeout_at(until, context.get_stream(&name)).await;
+        let info = match found.map_err(|_| failed(&format!("no answer within {} s", nats.limit.as_secs())))? {
             Ok(stream) => Some(stream.cached_info().clone()),
             Err(error) => match error.kind() {
                 GetStreamErrorKind::JetStream(reported)
@@ -65,7 +70,7 @@ async fn streams(nats: &Nats, names: &NatsNames, partitions: Partitions) -> Resu
                 {
                     None
                 }
-                _ => return Err(format!("the stream {name} cannot be looked at: {error}")),
+                _ => return Err(failed(&error)),
             },
         };
         streams.push((partition, info));

@@ -3,7 +3,7 @@
 use farthing_log::{reader, reads, states};
 use farthing_projector::query;
 
-use crate::error::{ApiError, InputError};
+use crate::error::{ApiError, GatewayLimit, InputError};
 
 /// The outcome of `read`, or a 503 when it takes too long.
 pub(crate) async fn within<T, E: Into<ApiError>>(
@@ -16,7 +16,7 @@ impl From<reads::Error> for ApiError {
     fn from(error: reads::Error) -> Self {
         match error {
             reads::Error::Unavailable(why) => Self::ledger_unavailable(why),
-            reads::Error::Overloaded => Self::overloaded("the appender's queue"),
+            reads::Error::Overloaded => Self::overloaded(GatewayLimit::Queue),
             reads::Error::Internal(why) => Self::internal(why),
         }
     }

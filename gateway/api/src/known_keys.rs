@@ -21,7 +21,7 @@ use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, SemaphorePermit
 
 use crate::caller_address::{CallerAddress, PerAddress};
 use crate::db::within;
-use crate::error::{ApiError, AuthError};
+use crate::error::{ApiError, AuthError, GatewayLimit};
 
 /// The most keys that are remembered; of the others, each call costs a look-up.
 const MAX_KEYS: usize = 65_536;
@@ -138,7 +138,7 @@ impl KnownKeys {
         };
         match tokio::time::timeout(LOOKUP_TIMEOUT, turn).await {
             Ok(Ok(turn)) => Ok(turn),
-            Ok(Err(_)) | Err(_) => Err(ApiError::overloaded("look-ups of keys")),
+            Ok(Err(_)) | Err(_) => Err(ApiError::overloaded(GatewayLimit::KeyLookups)),
         }
     }
 
@@ -248,13 +248,13 @@ mod tests {
             turns.push(keys.turn(address(number)).await.unwrap());
         }
         let overloaded = keys.owner_of(&caller("unknown"), address(9), &ledger, &reads).await;
-        assert_eq!(overloaded.unwrap_err(), ApiError::overloaded("look-ups of keys"));
+        assert_eq!(overloaded.unwrap_err(), ApiError::overloaded(GatewayLimit::KeyLookups));
         assert_eq!(keys.owner_of(&caller("known"), own, &ledger, &reads).await, Ok(OWNER));
         keys.forget(&caller("known"));
         let overloaded = keys.owner_of(&caller("known"), own, &ledger, &reads).await;
         assert_eq!(
             overloaded.unwrap_err(),
-            ApiError::overloaded("look-ups of keys"),
+            ApiError::overloaded(GatewayLimit::KeyLookups),
             "it is looked up again"
         );
         drop(turns);

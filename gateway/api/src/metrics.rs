@@ -6,7 +6,7 @@ use farthing_core::command::{Metered, Settled};
 use farthing_telemetry::{Counter, Gauge, Histogram, Metrics};
 use http::StatusCode;
 
-use crate::error::SHED;
+use crate::error::counters_of_503s;
 use crate::providers::{BUILT_IN, OTHER};
 
 /// The classes of a provider's status; the last is that of a call without a response.
@@ -63,10 +63,8 @@ impl ApiMetrics {
         metrics.add_counters(
             "farthing_unavailable_total",
             "Answers with status 503 of the gateway itself, by the limit or the cause",
-            &SHED,
+            counters_of_503s(),
         );
-        // It is shown from the first, also if nothing was unavailable.
-        drop(SHED.with([("reason", "the ledger")]));
         Self {
             forward: ForwardMetrics::new(metrics),
             connections: metrics.gauges(
@@ -218,6 +216,19 @@ mod tests {
     use farthing_core::event::FailureReason;
 
     use super::*;
+    use crate::error::GatewayLimit;
+
+    #[test]
+    fn each_reason_of_a_503_is_counted_from_the_first() {
+        let metrics = Metrics::default();
+        ApiMetrics::new(&metrics);
+        let text = metrics.text().unwrap();
+        let limits = GatewayLimit::ALL.map(GatewayLimit::name);
+        for reason in limits.into_iter().chain(["the ledger", "the outcome is not known"]) {
+            let line = format!("farthing_unavailable_total{{reason=\"{reason}\"}} ");
+            assert!(text.lines().any(|found| found.starts_with(&line)), "{line}: {text}");
+        }
+    }
 
     #[test]
     fn a_call_is_counted_under_its_provider_and_status() {

@@ -9,7 +9,7 @@ use farthing_core::ids::MerchantId;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-use crate::error::ApiError;
+use crate::error::{ApiError, GatewayLimit};
 use crate::limit_per::LimitPer;
 use crate::server::turns;
 
@@ -44,12 +44,13 @@ impl ReadTurns {
         let deadline = Instant::now() + TURN_TIMEOUT;
         let of_merchant = match &self.per_merchant {
             Some(limit) => {
-                let refusal = ApiError::overloaded_by_merchant("reads at once of one merchant");
+                let refusal = ApiError::overloaded_by_merchant(GatewayLimit::ReadsOfMerchant);
                 Some(turn_of(limit.of(merchant_id), deadline, refusal).await?)
             }
             None => None,
         };
-        let of_all = turn_of(Arc::clone(&self.all), deadline, ApiError::overloaded("reads at once")).await?;
+        let of_all =
+            turn_of(Arc::clone(&self.all), deadline, ApiError::overloaded(GatewayLimit::Reads)).await?;
         Ok(ReadTurn { _of_merchant: of_merchant, _of_all: of_all })
     }
 }
@@ -99,9 +100,9 @@ mod tests {
         taken.remove(0);
         taken.push(waiting[0].as_mut().now_or_never().unwrap().unwrap());
         let refused = waiting[1].as_mut().await.unwrap_err();
-        assert_eq!(refused, ApiError::overloaded_by_merchant("reads at once of one merchant"));
+        assert_eq!(refused, ApiError::overloaded_by_merchant(GatewayLimit::ReadsOfMerchant));
         let refused = turns.take(merchant(READS)).await.unwrap_err();
-        assert_eq!(refused, ApiError::overloaded("reads at once"));
+        assert_eq!(refused, ApiError::overloaded(GatewayLimit::Reads));
     }
 
     #[tokio::test(start_paused = true)]
@@ -111,6 +112,6 @@ mod tests {
         for _ in 0..READS {
             taken.push(turns.take(merchant(0)).now_or_never().unwrap().unwrap());
         }
-        assert_eq!(turns.take(merchant(0)).await.unwrap_err(), ApiError::overloaded("reads at once"));
+        assert_eq!(turns.take(merchant(0)).await.unwrap_err(), ApiError::overloaded(GatewayLimit::Reads));
     }
 }

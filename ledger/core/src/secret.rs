@@ -10,7 +10,7 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 use subtle::ConstantTimeEq as _;
-use zeroize::Zeroize as _;
+use zeroize::{ZeroizeOnDrop, Zeroizing};
 
 use crate::ids::{self, CheckoutSessionId, CustomerId, MeterId, WebhookId};
 
@@ -78,13 +78,9 @@ pub enum Mode {
 
 /// The key of the instance. It hashes raw keys and derives secrets. Its memory is overwritten when it is dropped.
 #[derive(Clone)]
-pub struct ServerKey([u8; 32]);
+pub struct ServerKey(Zeroizing<[u8; 32]>);
 
-impl Drop for ServerKey {
-    fn drop(&mut self) {
-        self.0.zeroize();
-    }
-}
+impl ZeroizeOnDrop for ServerKey {}
 
 impl fmt::Debug for ServerKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -193,24 +189,25 @@ pub fn new_spend_key() -> RawKey {
 impl ServerKey {
     /// A new random key.
     pub fn random() -> Self {
-        let mut bytes = [0; 32];
-        getrandom::fill(&mut bytes).expect("the operating system has randomness");
-        Self(bytes)
+        let mut key = Self(Zeroizing::new([0; 32]));
+        getrandom::fill(key.0.as_mut_slice()).expect("the operating system has randomness");
+        key
     }
 
     /// Reads a key of 64 hexadecimal digits.
     pub fn from_hex(text: &str) -> Option<Self> {
-        let bytes = HEXLOWER_PERMISSIVE.decode(text.as_bytes()).ok()?;
-        bytes.try_into().ok().map(Self)
+        let bytes = Zeroizing::new(HEXLOWER_PERMISSIVE.decode(text.as_bytes()).ok()?);
+        bytes.as_slice().try_into().ok().map(|key| Self(Zeroizing::new(key)))
     }
 
     /// The key as 64 hexadecimal digits, for storage.
     pub fn to_hex(&self) -> String {
-        hex(&self.0)
+        hex(self.0.as_slice())
     }
 
     fn mac(&self, purpose: &str, text: &str) -> [u8; 32] {
-        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes a key of any length");
+        let mut mac =
+            Hmac::<Sha256>::new_from_slice(self.0.as_slice()).expect("HMAC takes a key of any length");
         mac.update(purpose.as_bytes());
         mac.update(&[0]);
         mac.update(text.as_bytes());
@@ -229,7 +226,8 @@ impl ServerKey {
 
     /// The MAC of `parts` for `purpose`; the boundaries between the parts matter.
     pub(crate) fn mac_of(&self, purpose: &str, parts: &[&[u8]]) -> [u8; 32] {
-        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes a key of any length");
+        let mut mac =
+            Hmac::<Sha256>::new_from_slice(self.0.as_slice()).expect("HMAC takes a key of any length");
         mac.update(purpose.as_bytes());
         mac.update(&[0]);
         for part in parts {
@@ -299,6 +297,16 @@ impl ServerKey {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_memory_of_a_server_key_is_overwritten_when_it_is_dropped() {
+        // All that it holds is of a type that overwrites itself. A field of another type does not compile here.
+        fn overwrites_itself<T: ZeroizeOnDrop>(_: &T) {}
+        let key = ServerKey::random();
+        overwrites_itself(&key);
+        let ServerKey(held) = &key;
+        overwrites_itself(held);
+    }
 
     #[test]
     fn a_derived_secret_reads_back_and_nothing_else_does() {

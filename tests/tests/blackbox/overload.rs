@@ -21,7 +21,7 @@ const LOCAL: &str = "--allow-address=127.0.0.0/8";
 const AT_ONCE: Duration = Duration::from_secs(4);
 
 /// Locks the head of the partition of a merchant: nothing is appended to it until the transaction ends.
-async fn lock_head(sql: &Client, merchant: &Merchant) {
+pub(crate) async fn lock_head(sql: &Client, merchant: &Merchant) {
     let partition = merchant.log.partition_of(&merchant.id).await;
     let lock = format!("BEGIN; SELECT position FROM ledger.heads WHERE partition = {partition} FOR UPDATE");
     sql.batch_execute(&lock).await.unwrap();

@@ -5,6 +5,7 @@ mod auth;
 mod billing;
 mod conflict;
 mod forward;
+mod gateway_limit;
 mod idempotency;
 mod input;
 mod limits;
@@ -24,12 +25,13 @@ pub(crate) use self::auth::AuthError;
 pub(crate) use self::billing::BillingError;
 pub(crate) use self::conflict::ConflictError;
 pub(crate) use self::forward::ForwardError;
+pub(crate) use self::gateway_limit::GatewayLimit;
 pub(crate) use self::idempotency::IdempotencyError;
 pub(crate) use self::input::{InputError, Issue};
 pub(crate) use self::limits::LimitError;
 pub(crate) use self::not_found::Resource;
 pub(crate) use self::protocol::ProtocolError;
-pub(crate) use self::server::{SHED, ServerError};
+pub(crate) use self::server::{ServerError, counters_of_503s};
 
 /// Every error that the gateway itself answers, by area. Errors of a provider pass through unchanged and are not
 /// listed here.
@@ -83,12 +85,12 @@ impl ApiError {
     }
 
     /// A 503 because of too much work. The limit that was reached is logged and never sent to the caller.
-    pub(crate) const fn overloaded(limit: &'static str) -> Self {
+    pub(crate) const fn overloaded(limit: GatewayLimit) -> Self {
         Self::Server(ServerError::Overloaded(limit))
     }
 
     /// The same for a limit of one merchant.
-    pub(crate) const fn overloaded_by_merchant(limit: &'static str) -> Self {
+    pub(crate) const fn overloaded_by_merchant(limit: GatewayLimit) -> Self {
         Self::Server(ServerError::OverloadedByMerchant(limit))
     }
 
@@ -225,7 +227,6 @@ mod tests {
         for (error, status) in [
             (ApiError::internal("a password"), StatusCode::INTERNAL_SERVER_ERROR),
             (ApiError::ledger_unavailable("a password"), StatusCode::SERVICE_UNAVAILABLE),
-            (ApiError::overloaded("a password"), StatusCode::SERVICE_UNAVAILABLE),
         ] {
             let (answered_status, _, body) = answered(error).await;
             assert_eq!(answered_status, status);
@@ -236,9 +237,11 @@ mod tests {
 
     #[tokio::test]
     async fn errors_carry_the_headers_of_their_status() {
-        for unavailable in
-            [ApiError::ledger_unavailable(""), ApiError::overloaded(""), ApiError::overloaded_by_merchant("")]
-        {
+        for unavailable in [
+            ApiError::ledger_unavailable(""),
+            ApiError::overloaded(GatewayLimit::Calls),
+            ApiError::overloaded_by_merchant(GatewayLimit::CallsOfMerchant),
+        ] {
             let (_, headers, body) = answered(unavailable).await;
             assert_eq!(headers[RETRY_AFTER], "1");
             assert_eq!(body["error"]["code"], "ledger_unavailable");

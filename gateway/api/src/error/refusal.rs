@@ -8,7 +8,8 @@ use farthing_log::appender;
 use farthing_worker::payments;
 
 use super::{
-    ApiError, AuthError, BillingError, ConflictError, ForwardError, Issue, LimitError, Resource, ServerError,
+    ApiError, AuthError, BillingError, ConflictError, ForwardError, GatewayLimit, Issue, LimitError,
+    Resource, ServerError,
 };
 
 impl From<Refusal> for ApiError {
@@ -131,7 +132,7 @@ impl From<appender::Error> for ApiError {
             appender::Error::Unknown(why) => Self::Server(ServerError::OutcomeUnknown(why)),
             appender::Error::Moved => Self::ledger_unavailable(error.to_string()),
             appender::Error::Internal(why) => Self::internal(why),
-            appender::Error::Overloaded => Self::overloaded("the appender's queue"),
+            appender::Error::Overloaded => Self::overloaded(GatewayLimit::Queue),
         }
     }
 }
@@ -148,7 +149,7 @@ impl From<payments::Error> for ApiError {
             payments::Error::Refused(refusal) => refusal.into(),
             payments::Error::NoProcessor(none) => none.into(),
             payments::Error::Unavailable(why) => Self::ledger_unavailable(why),
-            payments::Error::Overloaded => Self::overloaded("the appender's queue"),
+            payments::Error::Overloaded => Self::overloaded(GatewayLimit::Queue),
             payments::Error::Internal(why) => Self::internal(why),
         }
     }

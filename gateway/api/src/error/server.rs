@@ -6,6 +6,7 @@ use farthing_telemetry::CounterFamily;
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, StatusCode};
 
+use super::GatewayLimit;
 use crate::request_id;
 
 /// `Retry-After` of a 503, in seconds.
@@ -13,7 +14,22 @@ const RETRY_AFTER_SECONDS: u64 = 1;
 
 /// The answers with status 503, by their limit or cause. One for the process, as its log is: an error is answered in many
 /// places.
-pub(crate) static SHED: LazyLock<CounterFamily<1>> = LazyLock::new(CounterFamily::default);
+static SHED: LazyLock<CounterFamily<1>> = LazyLock::new(CounterFamily::default);
+
+/// The label of [`SHED`].
+const REASON: &str = "reason";
+
+const LEDGER: &str = "the ledger";
+const UNKNOWN_OUTCOME: &str = "the outcome is not known";
+
+/// The counters of answers with status 503. All are there from the first on: the rate of one that appears with its first
+/// count is zero.
+pub(crate) fn counters_of_503s() -> &'static CounterFamily<1> {
+    for reason in GatewayLimit::ALL.map(GatewayLimit::name).into_iter().chain([LEDGER, UNKNOWN_OUTCOME]) {
+        drop(SHED.with([(REASON, reason)]));
+    }
+    &SHED
+}
 
 /// The gateway or the ledger failed. The text is the reason, for the log only.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -32,10 +48,10 @@ pub(crate) enum ServerError {
     /// 503: a limit of this gateway is reached; nothing was charged. It has the code of an unavailable ledger, the only
     /// 503 of the specification: a caller does the same in both cases.
     #[error("The service is overloaded; nothing was charged. Retry the call later.")]
-    Overloaded(&'static str),
+    Overloaded(GatewayLimit),
     /// 503: the same for a limit of one merchant. A merchant can reach it as often as it likes, so it is no warning.
     #[error("The service is overloaded; nothing was charged. Retry the call later.")]
-    OverloadedByMerchant(&'static str),
+    OverloadedByMerchant(GatewayLimit),
 }
 
 impl ServerError {
@@ -53,9 +69,9 @@ impl ServerError {
     const fn shed_for(&self) -> Option<&'static str> {
         match self {
             Self::Internal(_) => None,
-            Self::LedgerUnavailable(_) => Some("the ledger"),
-            Self::OutcomeUnknown(_) => Some("the outcome is not known"),
-            Self::Overloaded(limit) | Self::OverloadedByMerchant(limit) => Some(*limit),
+            Self::LedgerUnavailable(_) => Some(LEDGER),
+            Self::OutcomeUnknown(_) => Some(UNKNOWN_OUTCOME),
+            Self::Overloaded(limit) | Self::OverloadedByMerchant(limit) => Some(limit.name()),
         }
     }
 
@@ -74,7 +90,7 @@ impl ServerError {
     /// Logs the reason, and counts a 503.
     pub(super) fn log(&self) {
         if let Some(reason) = self.shed_for() {
-            SHED.with([("reason", reason)]).inc();
+            SHED.with([(REASON, reason)]).inc();
         }
         let request_id = request_id::log_field();
         match self {
@@ -93,9 +109,11 @@ impl ServerError {
                 );
             }
             Self::Overloaded(limit) => {
+                let limit = limit.name();
                 tracing::warn!(event = "api.overloaded", request_id, limit, "answering 503: too much work");
             }
             Self::OverloadedByMerchant(limit) => {
+                let limit = limit.name();
                 tracing::debug!(
                     event = "api.overloaded",
                     request_id,

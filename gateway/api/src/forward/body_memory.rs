@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use farthing_core::ids::MerchantId;
 
-use crate::error::ApiError;
+use crate::error::{ApiError, GatewayLimit};
 
 /// The bytes of a body that need no share: as many as are read ahead of any call.
 const FREE_BYTES: usize = 256 * 1024;
@@ -186,8 +186,8 @@ pub(super) enum MemoryFull {
 impl From<MemoryFull> for ApiError {
     fn from(full: MemoryFull) -> Self {
         match full {
-            MemoryFull::All => Self::overloaded("memory of long bodies"),
-            MemoryFull::Merchants => Self::overloaded_by_merchant("memory of one merchant's long bodies"),
+            MemoryFull::All => Self::overloaded(GatewayLimit::BodyMemory),
+            MemoryFull::Merchants => Self::overloaded_by_merchant(GatewayLimit::BodyMemoryOfMerchant),
         }
     }
 }

@@ -40,7 +40,7 @@ use super::settlement::{
 };
 use super::usage::{Scanner, Shape};
 use crate::app::App;
-use crate::error::{ApiError, AuthError, BillingError, ForwardError};
+use crate::error::{ApiError, AuthError, BillingError, ForwardError, GatewayLimit};
 use crate::metrics::{CallLabel, ProviderLabel};
 use crate::providers::UsageLimit;
 
@@ -435,7 +435,7 @@ fn failure(error: &hyper_util::client::legacy::Error, request_id: RequestId) -> 
                 return (FailureReason::AddressForbidden, ApiError::Forward(ForwardError::UrlForbidden));
             }
             Some(farthing_egress::Error::TooManyLookups) => {
-                return (FailureReason::ProviderUnreachable, ApiError::overloaded("look-ups of host names"));
+                return (FailureReason::ProviderUnreachable, ApiError::overloaded(GatewayLimit::NameLookups));
             }
             Some(farthing_egress::Error::Lookup(_) | farthing_egress::Error::TimedOut(_)) | None => {}
         }

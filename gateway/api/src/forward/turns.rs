@@ -13,7 +13,7 @@ use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
 use super::conversion_turns::{ConversionTurn, ConversionTurns};
 use crate::caller_key::CallerKey;
-use crate::error::ApiError;
+use crate::error::{ApiError, GatewayLimit};
 
 /// The turns of one merchant's bodies that are taken at once.
 const AT_ONCE: usize = 4;
@@ -197,7 +197,7 @@ impl Conversions {
             return Ok(None);
         }
         let turn = tokio::time::timeout(CONVERSION_WAIT, self.merchant.conversions.take(self.caller)).await;
-        Ok(Some(turn.map_err(|_| ApiError::overloaded_by_merchant("conversions of one merchant"))?))
+        Ok(Some(turn.map_err(|_| ApiError::overloaded_by_merchant(GatewayLimit::ConversionsOfMerchant))?))
     }
 }
 

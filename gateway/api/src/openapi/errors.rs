@@ -9,8 +9,8 @@ use farthing_core::money::Amount;
 use serde_json::{Map, Value, json};
 
 use crate::error::{
-    ApiError, AuthError, BillingError, ConflictError, ForwardError, IdempotencyError, InputError, Issue,
-    LimitError, ProtocolError, Resource, ServerError,
+    ApiError, AuthError, BillingError, ConflictError, ForwardError, GatewayLimit, IdempotencyError,
+    InputError, Issue, LimitError, ProtocolError, Resource, ServerError,
 };
 use crate::providers::Unpriced;
 
@@ -93,8 +93,8 @@ fn every() -> Vec<ApiError> {
         ApiError::Forward(ForwardError::ResponseBrokeOff),
         ApiError::ledger_unavailable(""),
         ApiError::Server(ServerError::OutcomeUnknown(String::new())),
-        ApiError::overloaded(""),
-        ApiError::overloaded_by_merchant(""),
+        ApiError::overloaded(GatewayLimit::Calls),
+        ApiError::overloaded_by_merchant(GatewayLimit::CallsOfMerchant),
         ApiError::Forward(ForwardError::ProviderTimeout),
     ]
 }

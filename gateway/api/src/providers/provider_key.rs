@@ -3,7 +3,7 @@
 use std::fmt;
 
 use http::{HeaderName, HeaderValue};
-use zeroize::Zeroize as _;
+use zeroize::{ZeroizeOnDrop, Zeroizing};
 
 use super::aws::{AwsCredentials, InvalidCredentials};
 use super::facts_of;
@@ -13,14 +13,16 @@ const MAX_KEY: usize = 4096;
 
 /// A managed provider key. Invariant: `Debug` does not reveal it. Its memory is overwritten when it is dropped.
 #[derive(Clone, PartialEq, Eq)]
-pub struct ProviderKey(String);
+pub struct ProviderKey(Zeroizing<String>);
+
+impl ZeroizeOnDrop for ProviderKey {}
 
 impl ProviderKey {
     /// The key, if `text` consists of 1 to 4096 visible ASCII characters.
     pub fn new(text: &str) -> Option<Self> {
         let is_key =
             !text.is_empty() && text.len() <= MAX_KEY && text.bytes().all(|byte| byte.is_ascii_graphic());
-        is_key.then(|| Self(text.to_owned()))
+        is_key.then(|| Self(Zeroizing::new(text.to_owned())))
     }
 
     /// The same for the provider `name`, whose keys may have a form of their own.
@@ -41,7 +43,8 @@ impl ProviderKey {
 
     /// The header `name` with the key behind `prefix`.
     pub(super) fn header(&self, name: HeaderName, prefix: &str) -> (HeaderName, HeaderValue) {
-        let mut value = HeaderValue::try_from(format!("{prefix}{}", self.0)).expect("a key is visible ASCII");
+        let mut value =
+            HeaderValue::try_from(format!("{prefix}{}", self.reveal())).expect("a key is visible ASCII");
         value.set_sensitive(true);
         (name, value)
     }
@@ -61,14 +64,23 @@ pub enum InvalidKey {
     OfAws,
 }
 
-impl Drop for ProviderKey {
-    fn drop(&mut self) {
-        self.0.zeroize();
-    }
-}
-
 impl fmt::Debug for ProviderKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("ProviderKey(****)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_memory_of_a_provider_key_is_overwritten_when_it_is_dropped() {
+        // All that it holds is of a type that overwrites itself. A field of another type does not compile here.
+        fn overwrites_itself<T: ZeroizeOnDrop>(_: &T) {}
+        let key = ProviderKey::new("sk-1").unwrap();
+        overwrites_itself(&key);
+        let ProviderKey(held) = &key;
+        overwrites_itself(held);
     }
 }

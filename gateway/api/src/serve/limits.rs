@@ -11,7 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use crate::caller_key::CallerKey;
-use crate::error::ApiError;
+use crate::error::{ApiError, GatewayLimit};
 
 /// While several keys of a merchant call, one with calls in flight gets at most so many times what it leaves free to the
 /// others: the first three quarters of the merchant's calls, and each further one three quarters of what is left.
@@ -54,7 +54,7 @@ impl CallInFlight {
         if request.get::<Self>().is_none_or(|call| call.count_for(merchant_id, caller)) {
             Ok(())
         } else {
-            Err(ApiError::overloaded_by_merchant("calls of one merchant in flight"))
+            Err(ApiError::overloaded_by_merchant(GatewayLimit::CallsOfMerchant))
         }
     }
 

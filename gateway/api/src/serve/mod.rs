@@ -37,7 +37,7 @@ pub(crate) use self::strangers::Introduction;
 use self::strangers::Strangers;
 use crate::app::App;
 use crate::caller_address::{CallerAddress, PerAddress};
-use crate::error::ApiError;
+use crate::error::{ApiError, GatewayLimit};
 use crate::headers::SERVICE_REQUEST_ID;
 use crate::metrics::ListenerMetrics;
 use crate::request_id::answering_at_once;
@@ -190,7 +190,7 @@ fn service(
                     }
                     router.call(request).await?
                 }
-                (Ok(()), None) => refused(ApiError::overloaded("calls in flight"), new_id()),
+                (Ok(()), None) => refused(ApiError::overloaded(GatewayLimit::Calls), new_id()),
             };
             Ok(response.map(|body| handler.until_end_of(body, call)))
         }

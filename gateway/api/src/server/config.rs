@@ -148,3 +148,17 @@ pub enum Error {
     #[error("TLS: {0}")]
     Tls(#[from] tls::Error),
 }
+
+#[cfg(test)]
+mod tests {
+    use zeroize::ZeroizeOnDrop;
+
+    use super::*;
+
+    #[test]
+    fn the_keys_of_a_configuration_are_of_types_that_overwrite_themselves() {
+        fn overwrites_itself<T: ZeroizeOnDrop>(_: fn(&Config) -> Option<&T>) {}
+        overwrites_itself(|config| config.server_key.as_ref());
+        overwrites_itself(|config| config.provider_keys.values().next());
+    }
+}

@@ -3,8 +3,10 @@
 mod certificates;
 mod database;
 mod deployment;
+mod full_disk;
 mod nats;
 mod servers_away;
+mod standby;
 
 use std::process::{Output, Stdio};
 

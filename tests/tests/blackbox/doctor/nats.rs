@@ -5,6 +5,7 @@ use async_nats::jetstream::stream::{Config, DiscardPolicy, StorageType};
 use farthing_tests::instance::Instance;
 use farthing_tests::nats_server::NatsServer;
 use farthing_tests::run;
+use farthing_tests::wait::eventually_ok;
 
 use super::{doctor, migrated};
 
@@ -87,5 +88,49 @@ fn streams_that_are_not_as_the_relay_creates_them_fail() {
         }
         context.create_stream(as_created(7)).await.unwrap();
         report().await.expect("feed.streams", "ok", "8 streams");
+    });
+}
+
+#[test]
+fn replicas_at_a_server_of_a_cluster_that_is_away_are_a_warning() {
+    run(async {
+        let instance = Instance::shared().await;
+        let database_url = migrated(instance, "doctor_replicas").await;
+        let [first, second, third] = NatsServer::start_cluster(instance, ["first", "second", "third"]).await;
+        let urls = format!("nats://127.0.0.1:{},nats://127.0.0.1:{}", first.port, second.port);
+        let client = eventually_ok("the cluster takes connections", async || {
+            async_nats::connect(urls.split(',').collect::<Vec<_>>()).await.map_err(|error| error.to_string())
+        })
+        .await;
+        let context = jetstream::new(client);
+        for partition in 0..8 {
+            let config = Config {
+                name: format!("doctor-LEDGER-{partition}"),
+                subjects: vec![format!("doctor.ledger.{partition}")],
+                num_replicas: 3,
+                ..Config::default()
+            };
+            // At first the cluster has no leader.
+            eventually_ok("a stream is made", async || {
+                context.create_stream(config.clone()).await.map(drop).map_err(|error| error.to_string())
+            })
+            .await;
+        }
+        let flags =
+            [format!("--nats-url={urls}"), "--nats-prefix=doctor".to_owned(), "--feed-replicas=3".to_owned()];
+        let until = async |what: &str, verdict: &str, said: &[String]| {
+            eventually_ok(what, async || {
+                let report = doctor(&database_url, &flags.each_ref().map(String::as_str)).await;
+                let (found, shown) = report.of("feed.replicas");
+                let is_so = found == verdict && said.iter().all(|said| shown.contains(said));
+                if is_so { Ok(report) } else { Err(report.json.to_string()) }
+            })
+            .await
+        };
+        until("all are there", "ok", &["3 replicas of each stream, all up to date".to_owned()]).await;
+        drop(third);
+        let each = (0..8).map(|partition| format!("doctor-LEDGER-{partition} at third"));
+        let away = until("the third is missed", "warning", &each.collect::<Vec<_>>()).await;
+        away.expect("feed.streams", "ok", "8 streams");
     });
 }
