@@ -11,9 +11,17 @@ ROUTE_TITLES = {
     "model_converted": "By the model endpoints, converted",
     "model_google": "By the model endpoints, converted for Google",
     "rewrite": "By rewrite, to a provider of the same format",
-    "rewrite_converted": "By rewrite, converted",
+    "rewrite_chat": "By rewrite, converted for OpenAI's Chat Completions",
+    "rewrite_responses": "By rewrite, converted for OpenAI's Responses",
+    "rewrite_anthropic": "By rewrite, converted for Anthropic",
+    "rewrite_google": "By rewrite, converted for Google",
 }
 ROUTES = list(ROUTE_TITLES)
+
+# The format of the provider on each route of a converted rewrite.
+REWRITES = {
+    "rewrite_chat": "chat", "rewrite_responses": "responses", "rewrite_anthropic": "anthropic", "rewrite_google": "google",
+}
 
 # What each scenario adds to its prompt, for the mock provider.
 SCENARIOS = {
@@ -142,11 +150,16 @@ CLIENTS = [
 # The routes that reach the provider of the client's own format; the others reach one of another format.
 UNCONVERTED = ("forward", "model", "rewrite")
 
-# The provider of another format.
-CONVERTED = {"openai": "anthropic", "anthropic": "openai", "google": "openai"}
+# The provider of another format, at the model endpoints.
+CONVERTED = {"openai": "anthropic", "anthropic": "openai"}
 
-# The whole endpoint of a provider, for converted rewrites: a client appends its own path, which is cut off.
-ENDPOINTS = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages"}
+# The provider of each format and its whole endpoint, for converted rewrites: a client appends its own path, which is cut off.
+ENDPOINTS = {
+    "chat": ("openai", "/v1/chat/completions"),
+    "responses": ("openai", "/v1/responses"),
+    "anthropic": ("anthropic", "/v1/messages"),
+    "google": ("google", "/v1beta/models/mock-google:generateContent"),
+}
 
 # litellm sends a schema to Google only for a model that it knows.
 LITELLMS_GEMINI = "gemini-2.5-flash"
@@ -191,6 +204,8 @@ def provider_of(client, route):
         return client.provider
     if route == "model_google":
         return "google"
+    if route in REWRITES:
+        return ENDPOINTS[REWRITES[route]][0]
     return client.format if route in UNCONVERTED else CONVERTED[client.format]
 
 
@@ -200,8 +215,8 @@ def base_url(client, route, gateway, mock, provider):
         return f"{gateway}/v1/forward?u={mock[provider]}{client.base}{model_path(client)}"
     if route == "rewrite":
         return f"{gateway}/v1/rewrite/{client.format}/{mock[provider]}{client.base}{model_path(client)}"
-    if route == "rewrite_converted":
-        return f"{gateway}/v1/rewrite/{client.format}/{mock[provider]}{ENDPOINTS[provider]}"
+    if route in REWRITES:
+        return f"{gateway}/v1/rewrite/{client.format}/{mock[provider]}{ENDPOINTS[REWRITES[route]][1]}"
     # The model endpoints. Anthropic's clients append the version themselves.
     return gateway if client.format == "anthropic" else f"{gateway}/v1"
 
@@ -260,5 +275,14 @@ def scenarios_of(client, route):
     left_out = set() if route in UNCONVERTED else ONLY_UNCONVERTED
     left_out = left_out if route == "forward" else left_out | set(OWN_KEY)
     # It sends no schema for a model that it does not know as Google's.
-    left_out = left_out | {"structured"} if model_path(client) and route == "rewrite_converted" else left_out
-    return [scenario for scenario in SCENARIOS if scenario in client.scenarios and scenario not in left_out]
+    left_out = left_out | {"structured"} if model_path(client) and route in REWRITES else left_out
+    wanted = [scenario for scenario in SCENARIOS if scenario in client.scenarios and scenario not in left_out]
+    # What the provider speaks itself is not converted: that is the route `rewrite`.
+    return [scenario for scenario in wanted if format_of(client, scenario) != REWRITES.get(route)]
+
+
+def format_of(client, scenario):
+    """The format of a scenario's requests, as `REWRITES` names it."""
+    if client.format != "openai":
+        return client.format
+    return "responses" if scenario.startswith("responses") else "chat"

@@ -3,7 +3,7 @@ what the mock says that it reported and from the prices of the run."""
 
 from decimal import ROUND_HALF_UP, Decimal
 
-from clients import MODELS, OWN_KEY, RELAYED
+from clients import ENDPOINTS, MODELS, OWN_KEY, RELAYED, REWRITES
 from instance import FEES, FUNDS
 
 # Dollars per million tokens, of input and of output.
@@ -93,12 +93,22 @@ def differences(job, calls, requests, balance):
             found.append(f"{what}: the log has {shown}, expected {expected}")
 
     equal("number of requests", len(requests), len(calls))
+    if job["route"] in REWRITES:
+        # Where a call arrived shows that it was converted, and to which format.
+        _, path = ENDPOINTS[REWRITES[job["route"]]]
+        for call in calls:
+            equal("the provider's endpoint", whole_method(call["target"]), path)
     spent = Decimal(0)
     for call, request in zip(calls, requests):
         spent += compare(job, call, request, equal)
     if balance is not None:
         equal("balance of the wallet", Decimal(balance), Decimal(FUNDS) - spent)
     return found
+
+
+def whole_method(target):
+    """The path of a target, with Google's method for a whole answer in place of that for a stream."""
+    return target.partition("?")[0].replace(":streamGenerateContent", ":generateContent")
 
 
 def compare(job, call, request, equal):
