@@ -68,6 +68,7 @@ mod prometheus;
 mod provider_choice;
 mod provider_cost;
 mod provider_endpoints;
+mod provider_keys;
 mod provider_table;
 mod providers;
 mod providers_by_model;
