@@ -15,6 +15,7 @@ import time
 import traceback
 
 import examples
+import exclusions
 import log_check
 import seen_check
 import table
@@ -165,6 +166,12 @@ def main(program, data, installed):
             checks.append((f"the example of docs/clients.md for {example[0]}", run))
         models = ("the models of the examples have a price", lambda: examples.unpriced(program))
         checks.append(models)
+        for client in exclusions.EXCLUDED:
+            job = prepare(instance, apis[0], meters, client, "forward", "chat", f"excluded-{client.module}", client.provider or client.format, None)
+            run = lambda client=client, job=job: exclusions.wrong(  # noqa: E731
+                job, run_client(client, [job], installed)[job["id"]], instance.journal()
+            )
+            checks.append((f"{client.name} is excluded from forward by the path that it makes", run))
         checks.append(("the tables of docs/clients.md are what passed", lambda: tables_are_right(cells, others)))
     with concurrent.futures.ThreadPoolExecutor(CLIENTS_AT_ONCE) as pool:
         problems = list(pool.map(lambda check: check[1](), checks))

@@ -96,6 +96,9 @@ OWN_KEY = {
 # The routes without an endpoint in Google's format.
 MODEL_ENDPOINTS = ("model", "model_converted", "model_google")
 
+# Those of a client whose requests only its own provider reads.
+NOT_FORWARD = tuple(route for route in ROUTES if route != "forward")
+
 
 @dataclasses.dataclass(frozen=True)
 class Client:
@@ -105,7 +108,7 @@ class Client:
     # The worker: `python/<module>.py` in this environment, or `node/<module>.mjs`.
     environment: str
     module: str
-    # The format of its requests: openai, anthropic or google.
+    # The format of its requests: openai, anthropic or google; or one that only forward takes, that of its provider.
     format: str
     scenarios: list
     # What its base URL ends in, behind the provider's address: it appends the rest itself.
@@ -122,7 +125,7 @@ CLIENTS = [
     Client(
         "openai (Python), AzureOpenAI", "python", "azure_client", "openai",
         [*CHAT, "stream_without_usage", "audio", "embeddings", *REFUSALS], "/openai/",
-        cannot=tuple(route for route in ROUTES if route != "forward"), provider="azure",
+        cannot=NOT_FORWARD, provider="azure",
     ),
     Client("openai (npm)", "node", "openai", "openai", OPENAI, "/v1"),
     Client("anthropic (Python)", "python", "anthropic_client", "anthropic", [*CHAT, "thinking", *REFUSALS]),
@@ -136,8 +139,17 @@ CLIENTS = [
         "@google/genai (npm)", "node", "google", "google",
         [*CHAT, "audio", "thinking", "embeddings", *REFUSALS], cannot=MODEL_ENDPOINTS,
     ),
+    Client(
+        "cohere (Python)", "frameworks", "cohere_client", "cohere", [*CHAT, "thinking", "embeddings", *REFUSALS],
+        cannot=NOT_FORWARD, provider="cohere",
+    ),
     Client("litellm, openai/…", "frameworks", "litellm_client", "openai", [*CHAT, "audio", "embeddings", *REFUSALS], "/v1/"),
     Client("litellm, anthropic/…", "frameworks", "litellm_client", "anthropic", [*CHAT, *REFUSALS]),
+    # Its base URL is a host alone; it appends the model and the operation.
+    Client(
+        "litellm, bedrock/converse/…", "frameworks", "litellm_client", "bedrock",
+        [scenario for scenario in [*CHAT, *REFUSALS] if scenario != "image_url"], cannot=NOT_FORWARD, provider="bedrock",
+    ),
     # It fetches images itself.
     Client(
         "litellm, gemini/…", "frameworks", "litellm_client", "google",
@@ -174,8 +186,8 @@ OTHERS = [
     "nebius", "sambanova", "hyperbolic", "moonshot", "zai", "dashscope", "nvidia", "github", "huggingface", "vercel",
 ]
 
-# All that have a relay. Azure has a client of its own.
-RELAYED = [*OTHERS, "azure"]
+# All that have a relay. The last have clients of their own.
+RELAYED = [*OTHERS, "azure", "cohere", "bedrock"]
 
 # Those of their endpoints that real clients call, by forward, with the format and the scenarios of each.
 ENDPOINTS_OF_OTHERS = {
@@ -265,7 +277,7 @@ def endpoint_of(client, scenario):
         return scenario
     if scenario == "image":
         return "images"
-    return {"openai": "chat", "anthropic": "messages", "google": "generateContent"}[client.format]
+    return {"anthropic": "messages", "google": "generateContent"}.get(client.format, "chat")
 
 
 def scenarios_of(client, route):

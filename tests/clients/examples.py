@@ -13,10 +13,13 @@ EXAMPLE = re.compile(r"### ([^\n]+)\n(?:(?!###).)*?<!-- example: (\w+) -->\n```\
 SECONDS = 60
 
 # What stands in an example for each model of the run.
-MODELS = {"gpt-5.1": "mock-openai", "claude-sonnet-5": "mock-anthropic", "gemini-2.5-flash": "mock-google"}
+MODELS = {
+    "gpt-5.1": "mock-openai", "claude-sonnet-5": "mock-anthropic", "gemini-2.5-flash": "mock-google",
+    "command-a-03-2025": "mock-cohere",
+}
 
 # A model in an example; litellm and langchain-openai put the provider before it.
-MODEL = re.compile(r"\b(?:gpt|claude|gemini)-[\w.-]+")
+MODEL = re.compile(r"\b(?:gpt|claude|gemini|command)-[\w.-]+")
 
 
 def found():
@@ -44,6 +47,7 @@ def run(instance, key, installed, environment, example):
         ("https://api.openai.com", instance.mock["openai"]),
         ("https://api.anthropic.com", instance.mock["anthropic"]),
         ("https://generativelanguage.googleapis.com", instance.mock["google"]),
+        ("https://api.COHERE.com", instance.mock["cohere"]),
         ("spk_…", key),
         *MODELS.items(),
     ]:

@@ -1,11 +1,14 @@
 //! The conversion between two formats.
 
+use crate::answer::Answer;
 use crate::conversation::{Conversation, Delivery, Role, UsageChunk};
+use crate::delta::StreamWriter;
 use crate::error::{RequestError, ResponseError};
 use crate::fields::Field;
 use crate::json::Json;
 use crate::provider_error::ProviderError;
 use crate::stream_converter::StreamConverter;
+use crate::whole_as_stream::events_of;
 use crate::{anthropic, google, openai_chat, openai_responses};
 
 /// A format that a client or a provider speaks.
@@ -114,14 +117,7 @@ impl Conversion {
 
     /// Converts a complete successful response of the provider.
     pub fn response(&self, body: &[u8]) -> Result<Vec<u8>, ResponseError> {
-        let document = Json::parse(body).map_err(|message| ResponseError::NotJson { message })?;
-        let document = Field::root(document);
-        let answer = match self.provider {
-            Format::OpenaiChat => openai_chat::read_response(document)?,
-            Format::OpenaiResponses => openai_responses::read_response(document)?,
-            Format::Anthropic => anthropic::read_response(document)?,
-            Format::Google => google::read_response(document)?,
-        };
+        let answer = self.read_response(body)?;
         let response = match self.client {
             Format::OpenaiChat => openai_chat::write_response(answer, self.answer),
             Format::OpenaiResponses => openai_responses::write_response(answer, self.answer),
@@ -129,6 +125,23 @@ impl Conversion {
             Format::Google => google::write_response(answer)?,
         };
         Ok(response.to_text().into_bytes())
+    }
+
+    /// Converts a complete successful response of the provider into the events of a stream, for a client that asked for
+    /// one. At most 10,000 parts become events.
+    pub fn response_as_stream(&self, body: &[u8]) -> Result<Vec<u8>, ResponseError> {
+        events_of(self.read_response(body)?, self.stream_writer().as_mut())
+    }
+
+    fn read_response(&self, body: &[u8]) -> Result<Answer, ResponseError> {
+        let document = Json::parse(body).map_err(|message| ResponseError::NotJson { message })?;
+        let document = Field::root(document);
+        match self.provider {
+            Format::OpenaiChat => openai_chat::read_response(document),
+            Format::OpenaiResponses => openai_responses::read_response(document),
+            Format::Anthropic => anthropic::read_response(document),
+            Format::Google => google::read_response(document),
+        }
     }
 
     /// Converts an error response of the provider, whatever its body is. The status stays.
@@ -150,13 +163,16 @@ impl Conversion {
             Format::Anthropic => anthropic::stream_reader(),
             Format::Google => google::stream_reader(),
         };
-        let writer = match self.client {
+        StreamConverter::new(reader, self.stream_writer())
+    }
+
+    fn stream_writer(&self) -> Box<dyn StreamWriter> {
+        match self.client {
             Format::OpenaiChat => openai_chat::stream_writer(self.answer),
             Format::OpenaiResponses => openai_responses::stream_writer(self.answer),
             Format::Anthropic => anthropic::stream_writer(),
             Format::Google => google::stream_writer(),
-        };
-        StreamConverter::new(reader, writer)
+        }
     }
 }
 

@@ -138,6 +138,16 @@ fn streamed(conversion: Conversion, bytes: &[u8], size: usize) -> (Vec<u8>, Resu
     (out, end)
 }
 
+/// Each event is whole, and its data is JSON but for OpenAI's end.
+fn are_whole_events(bytes: Vec<u8>) -> Result<(), TestCaseError> {
+    let text = String::from_utf8(bytes).unwrap();
+    prop_assert!(text.is_empty() || text.ends_with("\n\n"));
+    for data in text.lines().filter_map(|line| line.strip_prefix("data: ")) {
+        prop_assert!(data == "[DONE]" || Json::parse(data.as_bytes()).unwrap().is_object());
+    }
+    Ok(())
+}
+
 proptest! {
     #[test]
     fn any_request_is_converted_to_json_or_refused(bytes in bytes()) {
@@ -159,6 +169,16 @@ proptest! {
     }
 
     #[test]
+    fn any_response_becomes_whole_events_or_is_refused(bytes in bytes()) {
+        for conversion in conversions() {
+            if let Ok(events) = conversion.response_as_stream(&bytes) {
+                prop_assert!(!events.is_empty());
+                are_whole_events(events)?;
+            }
+        }
+    }
+
+    #[test]
     fn any_error_becomes_an_error_with_a_message(bytes in bytes(), status in 400_u16..600) {
         for conversion in conversions() {
             let body = Json::parse(&conversion.error(status, &bytes)).unwrap();
@@ -173,12 +193,7 @@ proptest! {
                 conversion.for_answer(AnswerOptions { include_usage: true, ..AnswerOptions::default() });
             let whole = streamed(conversion, &bytes, usize::MAX);
             prop_assert_eq!(&streamed(conversion, &bytes, size), &whole);
-            // Each event is whole, and its data is JSON but for OpenAI's end.
-            let text = String::from_utf8(whole.0).unwrap();
-            prop_assert!(text.is_empty() || text.ends_with("\n\n"));
-            for data in text.lines().filter_map(|line| line.strip_prefix("data: ")) {
-                prop_assert!(data == "[DONE]" || Json::parse(data.as_bytes()).unwrap().is_object());
-            }
+            are_whole_events(whole.0)?;
         }
     }
 }

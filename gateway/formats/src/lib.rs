@@ -26,6 +26,7 @@ mod provider_error;
 mod round_trip;
 mod server_sent_events;
 mod stream_converter;
+mod whole_as_stream;
 
 pub use conversion::{AnswerOptions, ChatLimitMember, Conversion, ConvertedRequest, Format, RequestFacts};
 pub use error::{RequestError, ResponseError};

@@ -195,6 +195,20 @@ proptest! {
     }
 
     #[test]
+    fn a_response_is_told_as_a_stream_to_a_client_that_asked_for_one(answer in answer()) {
+        for provider in FORMATS {
+            let source = write_answer(provider, answer.clone());
+            for client in FORMATS {
+                let Some(conversion) = Conversion::between(client, provider) else { continue };
+                let events = conversion.for_answer(OPTIONS).response_as_stream(&source).unwrap();
+                let (told, has_ended) = collect(client, &events);
+                prop_assert!(has_ended, "{provider:?} to {client:?}");
+                prop_assert_eq!(told, answer.clone(), "{:?} to {:?}", provider, client);
+            }
+        }
+    }
+
+    #[test]
     fn a_stream_tells_the_same_answer_however_it_is_cut(
         answer in answer(), text_size in 1_usize..6, piece_size in 1_usize..300,
     ) {

@@ -6,7 +6,7 @@ use crate::delta::{Delta, Events, StreamReader, StreamWriter};
 use crate::error::ResponseError;
 use crate::server_sent_events::EventReader;
 
-/// The most parts of one event. Each becomes an event, with the id of the answer.
+/// The most parts of one event or whole answer. Each becomes an event, with the id of the answer.
 const MAX_DELTAS: usize = 10_000;
 
 /// Converts a streamed response piece by piece. The pieces may be cut anywhere.
@@ -54,10 +54,7 @@ impl StreamConverter {
             if matches!(state, State::Running) {
                 reader.event(data, &mut deltas)?;
             }
-            if deltas.len() > MAX_DELTAS {
-                let why = format!("it has more than {MAX_DELTAS} parts");
-                return Err(ResponseError::Unsupported { field: "event".to_owned(), why });
-            }
+            check_count(&deltas, "event")?;
             write(deltas, writer.as_mut(), state, &mut out)
         });
         // Bytes after the end are nobody's.
@@ -85,6 +82,15 @@ impl StreamConverter {
         write(deltas, self.writer.as_mut(), &mut self.state, &mut out)?;
         Ok(out.into_bytes())
     }
+}
+
+/// Refuses what would become too many events.
+pub(crate) fn check_count(deltas: &[Delta], field: &str) -> Result<(), ResponseError> {
+    if deltas.len() > MAX_DELTAS {
+        let why = format!("it has more than {MAX_DELTAS} parts");
+        return Err(ResponseError::Unsupported { field: field.to_owned(), why });
+    }
+    Ok(())
 }
 
 /// Writes deltas up to the end.

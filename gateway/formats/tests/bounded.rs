@@ -43,6 +43,48 @@ fn begin(provider: Format, id: &str, model: &str) -> Value {
     }
 }
 
+/// A whole answer with this many calls and this id.
+fn answer_with(provider: Format, calls: usize, id: &str) -> Value {
+    let list = |call: Value| vec![call; calls];
+    match provider {
+        Format::OpenaiChat => {
+            let call = json!({"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}});
+            let message = json!({"role": "assistant", "content": null, "tool_calls": list(call)});
+            json!({"id": id, "model": "m", "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]})
+        }
+        Format::OpenaiResponses => {
+            let call = json!({"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"});
+            json!({"id": id, "model": "m", "status": "completed", "output": list(call)})
+        }
+        Format::Anthropic => {
+            let call = json!({"type": "tool_use", "id": "c", "name": "f", "input": {}});
+            json!({"id": id, "model": "m", "content": list(call), "stop_reason": "tool_use"})
+        }
+        Format::Google => {
+            let call = json!({"functionCall": {"id": "c", "name": "f", "args": {}}});
+            let content = json!({"role": "model", "parts": list(call)});
+            json!({"responseId": id, "modelVersion": "m", "candidates": [{"content": content, "finishReason": "STOP"}]})
+        }
+    }
+}
+
+#[test]
+fn a_whole_answer_becomes_a_bounded_stream() {
+    let long = "x".repeat(513);
+    for provider in FORMATS {
+        for client in FORMATS.into_iter().filter(|client| *client != provider) {
+            for (calls, id, is_taken) in
+                [(3, "i", true), (1_000, &long[1..], true), (3, &long, false), (200_000, &long[1..], false)]
+            {
+                let body = answer_with(provider, calls, id).to_string();
+                let events = between(client, provider).response_as_stream(body.as_bytes());
+                assert_eq!(events.is_ok(), is_taken, "{provider:?} {client:?} {calls}: {:?}", events.err());
+            }
+        }
+    }
+    took_little();
+}
+
 #[test]
 fn the_id_and_the_model_of_an_answer_are_repeated_and_so_must_be_short() {
     let long = "x".repeat(513);

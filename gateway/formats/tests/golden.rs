@@ -1,7 +1,8 @@
 //! Golden conversations: each document of a format in `golden/` is converted to every other format and compared with the
 //! file beside it. `FARTHING_UPDATE_GOLDEN=1` writes these files; look at what changed.
 //!
-//! `golden/<kind>/<format>/<case>.<json|sse>` is converted to `golden/<kind>/<format>/<case>/<other format>.<json|sse>`.
+//! `golden/<kind>/<format>/<case>.<json|sse>` is converted to `golden/<kind>/<format>/<case>/<other format>.<json|sse>`,
+//! and a response also to a stream.
 //! A refusal is a file too: its text is the error.
 
 #![expect(clippy::unwrap_used, reason = "tests unwrap, their helpers included")]
@@ -37,9 +38,14 @@ fn documents(kind: &str, format: &str) -> Vec<(PathBuf, Vec<u8>)> {
     paths.into_iter().map(|path| (path.clone(), fs::read(path).unwrap())).collect()
 }
 
-/// Compares what a document became with the golden file.
+/// Compares what a document became with the golden file of the same kind.
 fn compare(source: &Path, to: &str, converted: &str) {
-    let path = source.with_extension("").join(to).with_extension(source.extension().unwrap());
+    compare_kind(source, to, source.extension().unwrap().to_str().unwrap(), converted);
+}
+
+/// Compares what a document became with the golden file of this extension.
+fn compare_kind(source: &Path, to: &str, extension: &str, converted: &str) {
+    let path = source.with_extension("").join(to).with_extension(extension);
     if std::env::var_os("FARTHING_UPDATE_GOLDEN").is_some() {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, converted).unwrap();
@@ -183,6 +189,18 @@ fn responses_are_converted_between_every_two_formats() {
         let converted =
             conversion.response(bytes).map_or_else(|error| format!("{error}\n"), |body| pretty(&body));
         compare(path, client.1, &converted);
+    });
+}
+
+/// For a client that asked for a stream.
+#[test]
+fn responses_are_converted_to_streams_between_every_two_formats() {
+    each("responses", |path, bytes, provider, client| {
+        let conversion = Conversion::between(client.0, provider.0).unwrap().for_answer(ANSWER);
+        let events = conversion.response_as_stream(bytes);
+        let events =
+            events.map_or_else(|error| format!("{error}\n"), |events| String::from_utf8(events).unwrap());
+        compare_kind(path, client.1, "sse", &events);
     });
 }
 

@@ -14,7 +14,7 @@ litellm.telemetry = False
 litellm.suppress_debug_info = True
 
 TOOL = {"type": "function", "function": WEATHER}
-PREFIXES = {"openai": "openai", "anthropic": "anthropic", "google": "gemini"}
+PREFIXES = {"openai": "openai", "anthropic": "anthropic", "google": "gemini", "bedrock": "bedrock/converse"}
 
 
 def place(job):

@@ -70,6 +70,7 @@ mod promises;
 mod provider_choice;
 mod provider_cost;
 mod provider_endpoints;
+mod provider_keys;
 mod provider_table;
 mod providers;
 mod providers_by_model;

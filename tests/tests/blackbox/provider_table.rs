@@ -1,6 +1,6 @@
-//! Each built-in provider at each endpoint that it documents, on the caller's own key and on a managed key, against a
-//! stand-in that answers as the provider does. What passed is the table of `docs/providers.md`, which is compared;
-//! `WRITE_TABLE=1` writes it.
+//! Each built-in provider at each endpoint that it documents, whole and streamed, on the caller's own key and on a managed
+//! key, against a stand-in that answers as the provider does. What passed is the table of `docs/providers.md`, which is
+//! compared; `WRITE_TABLE=1` writes it.
 
 use std::path::Path;
 
@@ -233,8 +233,9 @@ fn case(provider: &Provider, column: Column, path: &str) -> Case {
     Case { request, endpoint, counted, cost }
 }
 
-/// The call again as a stream, which reports in its last event; None where the endpoint has no streams.
-fn streamed(provider: &Provider, column: Column, path: &str) -> Option<(Request, Endpoint)> {
+/// The call again as a stream, which reports in its last event; None where the endpoint has no streams. It asks for its
+/// usage where `asks` says so; without, the gateway does so on a managed key, if the provider must be asked.
+fn streamed(provider: &Provider, column: Column, path: &str, asks: bool) -> Option<(Request, Endpoint)> {
     let events: &[&str] = match column {
         Chat => &[
             r#"{"id":"c-1","choices":[{"delta":{"content":"x"}}]}"#,
@@ -250,16 +251,25 @@ fn streamed(provider: &Provider, column: Column, path: &str) -> Option<(Request,
             r#"{"type":"message_delta","usage":{"output_tokens":50}}"#,
             r#"{"type":"message_stop"}"#,
         ],
-        GenerateContent | Embeddings | Speech | Transcription => return None,
+        GenerateContent => &[
+            r#"{"candidates":[{"content":{"parts":[{"text":"x"}]}}],"usageMetadata":{"promptTokenCount":1000,"candidatesTokenCount":1}}"#,
+            r#"{"candidates":[],"usageMetadata":{"promptTokenCount":1000,"candidatesTokenCount":50,"totalTokenCount":1050}}"#,
+        ],
+        Embeddings | Speech | Transcription => return None,
     };
-    let endpoint = provider.endpoint_ending(path, move |_| {
+    let path = path.replace(":generateContent", ":streamGenerateContent");
+    let endpoint = provider.endpoint_ending(&path, move |_| {
         let events = events.iter().map(|data| chunk(format!("data: {data}\n\n")));
         std::iter::once(event_stream()).chain(events).chain([last_chunk()]).collect()
     });
-    let body = json!({
-        "model": "m", "max_tokens": 100, "messages": [], "input": [], "stream": true,
-        "stream_options": {"include_usage": true},
-    });
+    if column == GenerateContent {
+        let body = json!({"contents": [], "generationConfig": {"maxOutputTokens": 100}});
+        return Some((forward("POST", &format!("{}?alt=sse", endpoint.url)).json(&body), endpoint));
+    }
+    let mut body = json!({"model": "m", "max_tokens": 100, "messages": [], "input": [], "stream": true});
+    if asks {
+        body["stream_options"] = json!({"include_usage": true});
+    }
     Some((forward("POST", &endpoint.url).json(&body), endpoint))
 }
 
@@ -320,11 +330,26 @@ fn each_provider_is_metered_at_each_endpoint_of_the_table_in_the_documents() {
                     );
                 }
                 assert_eq!(case.endpoint.calls().len(), if is_sold { 2 } else { 1 });
-                if let Some((request, endpoint)) = streamed(provider, column, path) {
-                    let response = managed.send(&own, request).await;
+                for (credential, is_managed) in [(&own, false), (&merchant.secret_key, true)] {
+                    let Some((request, endpoint)) = streamed(provider, column, path, !is_managed) else {
+                        continue;
+                    };
+                    let response = managed.send(credential, request).await;
+                    if (name, is_managed) == ("cohere", true) {
+                        // Whether it would report its usage is not known.
+                        response.refused(400, "validation_error");
+                        assert!(endpoint.calls().is_empty(), "{name}{path}");
+                        continue;
+                    }
                     assert_eq!(response.status, 200, "{name}{path}: {}", response.text());
                     let metered = merchant.charged(&response).await;
                     assert_eq!(metered["usage"]["tokens"], tokens(1000, 50), "{name}{path}: {metered}");
+                    let charged = if is_managed { case.cost } else { "0.0000000000" };
+                    assert_eq!(metered["total_merchant_cost"], charged, "{name}{path}");
+                    assert_eq!(metered["marks"], json!([]), "{name}{path}: {metered}");
+                    let shown = merchant.shown(&response.request_id(), "completed").await;
+                    let key_type = if is_managed { "managed" } else { "unmanaged" };
+                    assert_eq!(shown["provider_key_type"], key_type, "{name}{path}");
                     assert_eq!(endpoint.calls().len(), 1);
                 }
                 passed.push((name, column));

@@ -368,6 +368,67 @@ fn a_stream_that_was_not_asked_for_is_charged_and_the_caller_gets_an_error() {
 }
 
 #[test]
+fn a_whole_response_to_a_call_for_a_stream_reaches_the_client_as_a_stream_and_is_charged() {
+    run(async {
+        let managed = Managed::start(&[]).await;
+        let merchant = Merchant::funded("100").await;
+        let endpoint = completions(&managed);
+        let url = &endpoint.url;
+        let anthropics = json!({"model": "gpt-4o", "max_tokens": 100, "stream": true,
+            "messages": [{"role": "user", "content": "Hi"}]});
+        let responses = json!({"model": "gpt-4o", "input": "Hi", "stream": true});
+        let googles = json!({"contents": [{"role": "user", "parts": [{"text": "Hi"}]}]});
+        let google = format!("{url}/v1beta/models/gpt-4o:streamGenerateContent?alt=sse");
+        type Ask<'a> = (&'a str, String, &'a Value, fn(&[Value]) -> String);
+        let asks: [Ask<'_>; 3] = [
+            ("anthropic", url.clone(), &anthropics, |events| {
+                assert_eq!(events.last().unwrap()["type"], "message_stop");
+                anthropic_text(events)
+            }),
+            ("openai", format!("{url}/responses"), &responses, |events| {
+                let end = events.last().unwrap();
+                assert_eq!(end["type"], "response.completed");
+                assert_eq!(end["response"]["usage"]["output_tokens"], 100);
+                events.iter().filter_map(|event| event["delta"].as_str()).collect()
+            }),
+            ("google", google, &googles, |events| {
+                let parts = events.iter().map(|event| &event["candidates"][0]["content"]["parts"][0]["text"]);
+                parts.filter_map(Value::as_str).collect()
+            }),
+        ];
+        for (format, url, body, text_of) in asks {
+            let request = rewrite(format, &url, body);
+            let response = managed.send(&merchant.secret_key, request).await;
+            assert_eq!((response.status, response.complete), (200, true), "{}", response.text());
+            assert_eq!(response.head.header("content-type"), Some("text/event-stream"), "{format}");
+            assert_eq!(text_of(&events(&response.text())), "Hello.", "{format}: {}", response.text());
+            let metered = merchant.charged(&response).await;
+            assert_eq!((&metered["total_merchant_cost"], &metered["marks"]), (&json!(COST), &json!([])));
+        }
+        // One that is no response is no stream either, and an error stays whole.
+        let unreadable = managed.openai.endpoint_ending("/v1/chat/completions", |_| {
+            let body = r#"{"usage":{"prompt_tokens":1000,"completion_tokens":100},"choices":7}"#;
+            whole(200, &[("Content-Type", "application/json")], body.as_bytes())
+        });
+        let request = rewrite("anthropic", &unreadable.url, &anthropics);
+        let response = managed.send(&merchant.secret_key, request).await;
+        response.refused(502, "provider_unreachable");
+        assert_eq!(response.head.header("content-type"), Some("application/json"));
+        assert_eq!(merchant.charged(&response).await["total_merchant_cost"], COST);
+        let failing = managed.openai.endpoint_ending("/v1/chat/completions", |_| {
+            whole(500, &[("Content-Type", "application/json")], br#"{"error":{"message":"No."}}"#)
+        });
+        let request = rewrite("anthropic", &failing.url, &anthropics);
+        let response = managed.send(&merchant.secret_key, request).await;
+        assert_eq!(response.status, 500, "{}", response.text());
+        assert_eq!(response.head.header("content-type"), Some("application/json"));
+        assert_eq!(response.json()["error"]["message"], "No.");
+        merchant.failed(&response).await;
+        merchant.nothing_is_held().await;
+    });
+}
+
+#[test]
 fn a_converted_response_is_replayed_under_its_idempotency_key() {
     run(async {
         let managed = Managed::start(&[]).await;

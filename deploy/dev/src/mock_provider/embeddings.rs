@@ -74,7 +74,8 @@ fn values(request: &Value) -> Value {
     json!({"values": vector(length.and_then(Value::as_u64))})
 }
 
-fn vector(length: Option<u64>) -> Vec<f32> {
+/// A vector of this length, or of the usual one.
+pub(super) fn vector(length: Option<u64>) -> Vec<f32> {
     let length = usize::try_from(length.unwrap_or(DIMENSIONS).min(MAX_DIMENSIONS)).unwrap_or_default();
     NUMBERS.into_iter().cycle().take(length).collect()
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::generate_content::Delivery;
 use super::provider_error::{self, Api};
 use super::response::{Call, MockResponse, Stream, usage_of, with_usage, word_count, words};
-use super::{chat_completions, embeddings, generate_content, media, messages, responses};
+use super::{chat_completions, cohere, converse, embeddings, generate_content, media, messages, responses};
 
 /// The largest padding of `/usage`.
 const MAX_PADDING_BYTES: usize = 64 << 20;
@@ -37,7 +37,14 @@ pub(super) fn respond(call: &Call<'_>) -> MockResponse {
         (&Method::POST, "/v1/images/generations") => media::image(call),
         (&Method::POST, "/v1/audio/speech") => media::speech(call),
         (&Method::POST, "/v1/audio/transcriptions") => media::transcription(call),
+        (&Method::POST, "/v2/chat") => cohere::chat(call),
+        (&Method::POST, "/v2/embed") => cohere::embed(call),
         (&Method::GET, "/v1/models" | "/v1beta/models") => models(Api::of(call)),
+        (&Method::POST, path) if path.starts_with("/model/") => match bedrocks(path) {
+            Some((model, "converse")) => converse::respond(call, model, converse::Delivery::Whole),
+            Some((model, "converse-stream")) => converse::respond(call, model, converse::Delivery::Streamed),
+            _ => not_found(call),
+        },
         (&Method::POST, path) => match model_and_method(path) {
             Some((model, "generateContent")) => generate_content::respond(call, model, Delivery::Whole),
             Some((model, "streamGenerateContent")) => {
@@ -69,6 +76,11 @@ fn model_and_method(path: &str) -> Option<(&str, &str)> {
         return None;
     }
     last.rsplit_once(':')
+}
+
+/// The parts of a path of Bedrock's: `/model/{model}/{operation}`.
+fn bedrocks(path: &str) -> Option<(&str, &str)> {
+    path.strip_prefix("/model/")?.split_once('/')
 }
 
 fn not_found(call: &Call<'_>) -> MockResponse {
@@ -117,7 +129,8 @@ fn echo(call: &Call<'_>) -> MockResponse {
 fn models(api: Api) -> MockResponse {
     let ids = ["mock-1", "mock-2"];
     let list = match api {
-        Api::OpenAi => {
+        // The lists of the last two are elsewhere.
+        Api::OpenAi | Api::Cohere | Api::Bedrock => {
             let model =
                 |id| json!({"id": id, "object": "model", "created": 1_700_000_000, "owned_by": "mock"});
             json!({"object": "list", "data": ids.map(model)})
@@ -148,11 +161,16 @@ pub(super) mod tests {
 
     /// The body of the response to a POST, and the response itself.
     pub(in crate::mock_provider) fn post(target: &str, body: &str) -> (String, MockResponse) {
+        let (bytes, response) = post_bytes(target, body);
+        (String::from_utf8(bytes).unwrap(), response)
+    }
+
+    pub(in crate::mock_provider) fn post_bytes(target: &str, body: &str) -> (Vec<u8>, MockResponse) {
         let (head, ()) = http::Request::post(target).body(()).unwrap().into_parts();
         let body = Bytes::copy_from_slice(body.as_bytes());
         let controls = Controls::new(head.uri.query(), &head.headers).with_text(&body);
         let response = respond(&Call { head: &head, body: &body, controls: &controls, id: "1" });
-        (String::from_utf8(response.pieces.concat()).unwrap(), response)
+        (response.pieces.concat(), response)
     }
 
     /// The data of the server-sent events in `text`, apart from the closing `[DONE]`.

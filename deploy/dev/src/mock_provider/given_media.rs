@@ -42,6 +42,11 @@ fn part(value: &Value) -> Option<String> {
         }
         _ => {}
     }
+    // Bedrock's.
+    if let Some(image) = value.get("image") {
+        let kind = format!("image/{}", text_at(image, "/format"));
+        return image.pointer("/source/bytes").and_then(Value::as_str).map(|data| of_base64(&kind, data));
+    }
     // Google's Python package writes some names in camel case, and those within them not.
     let data = |name: &str, snake: &str| value.get(name).or_else(|| value.get(snake));
     let inner = |data: &'_ Value, name: &str, snake: &str| {
@@ -113,6 +118,7 @@ mod tests {
                 "https://a.example/",
             ),
             (json!({"inlineData": {"mime_type": "audio/wav", "data": "AAAA"}}), "audio/wav of 3 bytes"),
+            (json!({"image": {"format": "png", "source": {"bytes": "AAAA"}}}), "image/png of 3 bytes"),
             (json!({"type": "text", "text": "data:image/png;base64,AAAA"}), "no image and no sound"),
         ] {
             let body = json!({"messages": [{"role": "user", "content": [part]}]}).to_string();

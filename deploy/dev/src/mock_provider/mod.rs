@@ -14,6 +14,8 @@
 //! | `POST /v1/messages` | Anthropic's shape, plain or as server-sent events |
 //! | `POST /v1beta/models/{model}:generateContent`, `:streamGenerateContent` | Google's shape, plain, as server-sent events (`alt=sse`) or as a JSON array |
 //! | `POST /v1beta/models/{model}:embedContent`, `:batchEmbedContents` | Google's shape; vectors are canned |
+//! | `POST /v2/chat`, `/v2/embed` | Cohere's shapes; the chat plain or as server-sent events |
+//! | `POST /model/{model}/converse`, `/converse-stream` | Amazon Bedrock's shape, plain or as a binary event stream; signatures are not verified |
 //! | `GET /v1/models`, `/v1beta/models` | a list of two models, in the shape of the provider that the headers or the path name |
 //! | any method, `/echo` | the request: method, path, raw query, headers as pairs, body; with the standard `usage` object |
 //! | any method, `/usage` | a small object with the standard `usage` object |
@@ -53,8 +55,10 @@
 mod answer;
 mod body;
 mod chat_completions;
+mod cohere;
 mod compression;
 mod controls;
+mod converse;
 mod embeddings;
 mod endpoints;
 mod generate_content;

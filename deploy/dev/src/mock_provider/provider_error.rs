@@ -1,6 +1,6 @@
 //! Errors in each provider's own shape.
 
-use http::{HeaderValue, StatusCode, header};
+use http::{HeaderName, HeaderValue, StatusCode, header};
 use serde_json::json;
 
 use super::response::{Call, MockResponse};
@@ -14,6 +14,10 @@ pub(super) enum Api {
     Anthropic,
     /// Google's.
     Google,
+    /// Cohere's.
+    Cohere,
+    /// Amazon Bedrock's.
+    Bedrock,
 }
 
 /// Overloaded, as Anthropic says it.
@@ -25,6 +29,12 @@ impl Api {
         let path = call.head.uri.path();
         if path.starts_with("/v1/messages") || call.head.headers.contains_key("anthropic-version") {
             return Self::Anthropic;
+        }
+        if path.starts_with("/v2/") {
+            return Self::Cohere;
+        }
+        if path.starts_with("/model/") {
+            return Self::Bedrock;
         }
         let names_method = path.contains("/models/") && path.contains(':');
         let is_googles = path.starts_with("/v1beta/") || names_method || {
@@ -49,8 +59,13 @@ impl Api {
             Self::Google => {
                 json!({"error": {"code": code, "message": message, "status": google_name(code)}})
             }
+            Self::Cohere | Self::Bedrock => json!({"message": message}),
         };
         let mut response = MockResponse { status, ..MockResponse::json(body.to_string(), None) };
+        if self == Self::Bedrock {
+            let name = HeaderValue::from_static(bedrock_name(code));
+            response.headers.push((HeaderName::from_static("x-amzn-errortype"), name));
+        }
         if code == 429 || code == OVERLOADED {
             response.headers.push((header::RETRY_AFTER, HeaderValue::from_static("1")));
         }
@@ -104,6 +119,19 @@ const fn google_name(code: u16) -> &'static str {
         504 => "DEADLINE_EXCEEDED",
         400..=499 => "INVALID_ARGUMENT",
         _ => "INTERNAL",
+    }
+}
+
+const fn bedrock_name(code: u16) -> &'static str {
+    match code {
+        401 | 403 => "AccessDeniedException",
+        404 => "ResourceNotFoundException",
+        408 => "ModelTimeoutException",
+        424 => "ModelErrorException",
+        429 => "ThrottlingException",
+        503 => "ServiceUnavailableException",
+        400..=499 => "ValidationException",
+        _ => "InternalServerException",
     }
 }
 

@@ -76,6 +76,11 @@ impl Stream {
         self.pieces.push(text.into());
     }
 
+    /// Adds a binary piece.
+    pub(super) fn bytes(&mut self, bytes: Bytes) {
+        self.pieces.push(bytes);
+    }
+
     /// Adds a server-sent event without a name.
     pub(super) fn data(&mut self, data: &str) {
         self.piece(format!("data: {data}\n\n"));

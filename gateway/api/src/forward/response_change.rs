@@ -85,6 +85,8 @@ pub(super) struct ConvertedEvents {
 /// A response that is collected.
 pub(super) struct Whole {
     conversion: Conversion,
+    /// What the caller gets of a success, whatever the provider sends.
+    form: ResponseForm,
     status: StatusCode,
     collected: Vec<u8>,
     share: MemoryShare,
@@ -110,7 +112,9 @@ impl ResponseChange {
                     .get_all(CONTENT_ENCODING)
                     .iter()
                     .all(|coding| matches!(coding.as_bytes().trim_ascii(), b"" | b"identity"));
-                fit(headers, is_stream);
+                // A whole response becomes events at its end, if the caller asked for them.
+                let passes_events = status.is_success() && form == ResponseForm::Stream;
+                fit(headers, passes_events);
                 if !is_plain && status.is_success() {
                     return Self::Failed(NotConverted::Compressed);
                 }
@@ -122,7 +126,7 @@ impl ResponseChange {
                     let converter = conversion.stream();
                     return Self::Events(Box::new(ConvertedEvents { converter, has_passed: false, share }));
                 }
-                Self::Whole(Box::new(Whole { conversion, status, collected: Vec::new(), share }))
+                Self::Whole(Box::new(Whole { conversion, form, status, collected: Vec::new(), share }))
             }
         }
     }
@@ -232,13 +236,11 @@ impl Whole {
     }
 
     fn convert(self) -> Result<Bytes, NotConverted> {
-        let Self { conversion, status, collected, share } = self;
-        let converted = beside_others(collected.len(), || {
-            if status.is_success() {
-                conversion.response(&collected)
-            } else {
-                Ok(conversion.error(status.as_u16(), &collected))
-            }
+        let Self { conversion, form, status, collected, share } = self;
+        let converted = beside_others(collected.len(), || match form {
+            _ if !status.is_success() => Ok(conversion.error(status.as_u16(), &collected)),
+            ResponseForm::Whole => conversion.response(&collected),
+            ResponseForm::Stream => conversion.response_as_stream(&collected),
         })?;
         Ok(share.kept_by(converted))
     }
@@ -309,5 +311,25 @@ mod tests {
         assert!(change.decides_head());
         assert!(change.pass(data(FIRST)).is_none());
         assert!(matches!(change.end(None), Err(NotConverted::UnaskedStream)));
+    }
+
+    #[test]
+    fn a_caller_who_asked_for_a_stream_gets_one_whatever_its_provider_sends() {
+        let body = "{\"id\":\"c\",\"model\":\"m\",\"choices\":[{\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":\"Hi\"},\"finish_reason\":\"stop\"}]}";
+        for (status, media_type, part) in [
+            (StatusCode::OK, "text/event-stream", "event: message_stop\n"),
+            (StatusCode::BAD_REQUEST, "application/json", "{\"type\":\"error\""),
+        ] {
+            let conversion = Conversion::between(Format::Anthropic, Format::OpenaiChat).unwrap();
+            let mut headers =
+                HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
+            let share = || BodyMemory::default().share(merchant(1), BodyKind::Response);
+            let rule = ResponseRule::Converted(conversion, ResponseForm::Stream);
+            let mut change = ResponseChange::of(rule, status, &mut headers, share);
+            assert_eq!(headers[CONTENT_TYPE], media_type);
+            assert!(change.pass(data(&body[..20])).is_none());
+            let end = change.end(Some(data(&body[20..]))).unwrap().unwrap().into_data().unwrap();
+            assert!(std::str::from_utf8(&end).unwrap().contains(part), "{end:?}");
+        }
     }
 }

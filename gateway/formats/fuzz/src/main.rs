@@ -60,6 +60,10 @@ fn responses(document: &[u8]) {
         if let Ok(body) = conversion.response(document) {
             is_object(&body);
         }
+        if let Ok(events) = conversion.response_as_stream(document) {
+            assert!(!events.is_empty(), "an answer has events");
+            are_events(events);
+        }
     }
 }
 
@@ -76,12 +80,17 @@ fn streams(document: &[u8], size: u8) {
         let conversion = conversion.for_answer(answer);
         let whole = streamed(conversion, document, usize::MAX);
         assert_eq!(streamed(conversion, document, usize::from(size).max(1)), whole);
-        let text = String::from_utf8(whole.0).expect("a stream is text");
-        assert!(text.is_empty() || text.ends_with("\n\n"), "the last event is whole");
-        for data in text.lines().filter_map(|line| line.strip_prefix("data: ")) {
-            if data != "[DONE]" {
-                is_object(data.as_bytes());
-            }
+        are_events(whole.0);
+    }
+}
+
+/// Asserts that a stream is whole events, with JSON but for OpenAI's end.
+fn are_events(bytes: Vec<u8>) {
+    let text = String::from_utf8(bytes).expect("a stream is text");
+    assert!(text.is_empty() || text.ends_with("\n\n"), "the last event is whole");
+    for data in text.lines().filter_map(|line| line.strip_prefix("data: ")) {
+        if data != "[DONE]" {
+            is_object(data.as_bytes());
         }
     }
 }
