@@ -200,12 +200,12 @@ fn run(role: Role) -> Result<ExitCode> {
         Role::Key(command) => one_thread("warn")?.block_on(key::run(command)),
         Role::Wallet(command) => one_thread("warn")?.block_on(wallet::run(command)),
         Role::Partitions(args) => one_thread("warn")?.block_on(partitions::run(&args)),
-        Role::Archive(command) => return judged(all_cores(), archive::run(command)),
-        Role::Audit(command) => return judged(all_cores(), audit::run(command)),
-        Role::Export(args) => return judged(one_thread("warn"), export::run(&args)),
-        Role::Log(command) => return judged(all_cores(), log::run(&command)),
+        Role::Archive(command) => return Ok(judged(all_cores(), archive::run(command))),
+        Role::Audit(command) => return Ok(judged(all_cores(), audit::run(command))),
+        Role::Export(args) => return Ok(judged(one_thread("warn"), export::run(&args))),
+        Role::Log(command) => return Ok(judged(all_cores(), log::run(&command))),
         Role::Projections(command) => {
-            return judged(many_threads(LogFormat::Text), projections::run(&command));
+            return Ok(judged(many_threads(LogFormat::Text), projections::run(&command)));
         }
         // One thread: the kernel signals the children when the thread that started them ends, not the process.
         #[cfg(feature = "dev")]
@@ -217,8 +217,8 @@ fn run(role: Role) -> Result<ExitCode> {
 }
 
 /// Runs a command that judges the ledger.
-fn judged(runtime: Result<Runtime>, command: impl Future<Output = Result<Soundness>>) -> Result<ExitCode> {
-    Ok(Soundness::exit_code(runtime.and_then(|runtime| runtime.block_on(command))))
+fn judged(runtime: Result<Runtime>, command: impl Future<Output = Result<Soundness>>) -> ExitCode {
+    Soundness::exit_code(runtime.and_then(|runtime| runtime.block_on(command)))
 }
 
 fn one_thread(log_level: &str) -> Result<Runtime> {
