@@ -367,6 +367,9 @@ fn a_stream_that_was_not_asked_for_is_charged_and_the_caller_gets_an_error() {
     });
 }
 
+/// The format of a call, its URL and body, and what reads the text in the events of its response.
+type Ask<'a> = (&'a str, String, &'a Value, fn(&[Value]) -> String);
+
 #[test]
 fn a_whole_response_to_a_call_for_a_stream_reaches_the_client_as_a_stream_and_is_charged() {
     run(async {
@@ -379,7 +382,6 @@ fn a_whole_response_to_a_call_for_a_stream_reaches_the_client_as_a_stream_and_is
         let responses = json!({"model": "gpt-4o", "input": "Hi", "stream": true});
         let googles = json!({"contents": [{"role": "user", "parts": [{"text": "Hi"}]}]});
         let google = format!("{url}/v1beta/models/gpt-4o:streamGenerateContent?alt=sse");
-        type Ask<'a> = (&'a str, String, &'a Value, fn(&[Value]) -> String);
         let asks: [Ask<'_>; 3] = [
             ("anthropic", url.clone(), &anthropics, |events| {
                 assert_eq!(events.last().unwrap()["type"], "message_stop");
