@@ -81,7 +81,7 @@ fn no_read_model_holds_personal_data() {
         let customer = merchant.customer("1").await;
         for command in ["verify", "rebuild"] {
             let unknown = merchant.instance.command(&["projections", command, "nothing"]).await;
-            assert_eq!(unknown.status.code(), Some(1));
+            assert_eq!(unknown.status.code(), Some(2));
         }
         merchant.get(&format!("/v1/connections/{}", customer.id)).await.expect(200);
         let columns = merchant
