@@ -221,7 +221,7 @@ fn a_server_with_another_name_or_an_expired_certificate_is_refused() {
         }
         let unchecked = scene.url("tls_certificates", "localhost", "sslmode=require");
         assert_eq!(encrypted(&unchecked).await, Ok(true));
-        let verify = fails(&["log", "verify", "--database-url", &url("sslmode=verify-full")], &[], 1).await;
+        let verify = fails(&["log", "verify", "--database-url", &url("sslmode=verify-full")], &[], 2).await;
         assert!(verify.contains("certificate expired"), "{verify}");
 
         scene.postgres.show(&scene.server).await;
@@ -249,7 +249,7 @@ fn a_database_that_demands_a_clients_certificate_gets_it() {
         assert_eq!(encrypted(&url(&certified(&scene.client))).await, Ok(true));
         let swapped =
             CertificateFiles { key: stranger.key.clone(), certificate: scene.client.certificate.clone() };
-        let refused = fails(&["log", "verify", "--database-url", &url(&certified(&swapped))], &[], 1).await;
+        let refused = fails(&["log", "verify", "--database-url", &url(&certified(&swapped))], &[], 2).await;
         assert!(refused.contains("sslcert and sslkey"), "{refused}");
     });
 }
