@@ -213,6 +213,16 @@ impl MemoryShare {
         Ok(())
     }
 
+    /// `bytes` beside this body, which have a share of their own as long as they exist.
+    pub(super) fn keep(&self, bytes: Vec<u8>) -> Result<Bytes, MemoryFull> {
+        if bytes.len() <= FREE_BYTES {
+            return Ok(bytes.into());
+        }
+        let mut share = self.memory.share(self.merchant_id, self.kind);
+        share.grow_to(bytes.len())?;
+        Ok(share.kept_by(bytes))
+    }
+
     /// `bytes`, which keep the share as long as they exist.
     pub(super) fn kept_by(self, bytes: Vec<u8>) -> Bytes {
         Bytes::from_owner(Kept { bytes, _share: self })

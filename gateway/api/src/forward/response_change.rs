@@ -167,11 +167,11 @@ impl ResponseChange {
             return Ok(self.held_back().or(last));
         }
         let passed = last.and_then(|last| self.pass(last));
-        let passed = passed.and_then(|frame| frame.into_data().ok());
+        let mut passed = passed.and_then(|frame| frame.into_data().ok());
         let end = match std::mem::replace(self, Self::Discarded) {
             Self::None | Self::Discarded => Bytes::new(),
             Self::WithoutUsageChunk(mut filter) => filter.end(),
-            Self::Events(events) => events.finish()?,
+            Self::Events(events) => events.finish(passed.take().unwrap_or_default())?,
             Self::Whole(whole) => whole.convert()?,
             Self::Failed(error) => return Err(error),
         };
@@ -194,9 +194,14 @@ impl ResponseChange {
         (!held.is_empty()).then(|| Frame::data(held))
     }
 
-    /// The caller has left. What would have been sent as it came need not be made.
+    /// The caller has left. Only a response that is recorded for a repetition of the call is still made: no stream.
     pub(super) fn leave(&mut self) {
-        if let Self::WithoutUsageChunk(_) | Self::Events(_) = self {
+        let is_stream = match self {
+            Self::WithoutUsageChunk(_) | Self::Events(_) => true,
+            Self::Whole(whole) => whole.becomes_events(),
+            Self::None | Self::Failed(_) | Self::Discarded => false,
+        };
+        if is_stream {
             *self = Self::Discarded;
         }
     }
@@ -211,16 +216,19 @@ impl ConvertedEvents {
         let work = if data.contains(&b'\n') { length } else { data.len() };
         let converted = beside_others(work, || converter.feed(data))?;
         *has_passed |= !converted.is_empty();
-        Ok(converted.into())
+        Ok(share.keep(converted)?)
     }
 
-    /// The rest. A stream of which nothing passes is no answer.
-    fn finish(self) -> Result<Bytes, NotConverted> {
+    /// The rest, after the converted part that comes with it. A stream of which nothing passes is no answer.
+    fn finish(self, before: Bytes) -> Result<Bytes, NotConverted> {
         let rest = self.converter.finish()?;
         if rest.is_empty() && !self.has_passed {
             return Err(NotConverted::EmptyStream);
         }
-        Ok(rest.into())
+        if rest.is_empty() {
+            return Ok(before);
+        }
+        Ok(self.share.keep([&before[..], &rest].concat())?)
     }
 }
 
@@ -235,13 +243,19 @@ impl Whole {
         Ok(())
     }
 
+    fn becomes_events(&self) -> bool {
+        self.form == ResponseForm::Stream && self.status.is_success()
+    }
+
     fn convert(self) -> Result<Bytes, NotConverted> {
-        let Self { conversion, form, status, collected, share } = self;
+        let Self { conversion, form, status, collected, mut share } = self;
         let converted = beside_others(collected.len(), || match form {
             _ if !status.is_success() => Ok(conversion.error(status.as_u16(), &collected)),
             ResponseForm::Whole => conversion.response(&collected),
             ResponseForm::Stream => conversion.response_as_stream(&collected),
         })?;
+        // It may be several times as long: a client of Responses gets each text five times.
+        share.grow_to(converted.len())?;
         Ok(share.kept_by(converted))
     }
 }
@@ -266,13 +280,23 @@ mod tests {
 
     const FIRST: &str = "data: {\"id\":\"c\",\"model\":\"m\",\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"Hi\"}}]}\n\n";
 
-    /// A stream of Chat Completions for a client of another format.
-    fn stream(client: Format, form: ResponseForm) -> ResponseChange {
+    const LAST: &str = "data: {\"id\":\"c\",\"model\":\"m\",\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n";
+
+    /// A response of Chat Completions for a client of another format.
+    fn response(
+        memory: &BodyMemory,
+        client: Format,
+        media_type: &'static str,
+        form: ResponseForm,
+    ) -> ResponseChange {
         let conversion = Conversion::between(client, Format::OpenaiChat).unwrap();
-        let mut headers =
-            HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"))]);
-        let share = || BodyMemory::default().share(merchant(1), BodyKind::Response);
+        let mut headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(media_type))]);
+        let share = || memory.share(merchant(1), BodyKind::Response);
         ResponseChange::of(ResponseRule::Converted(conversion, form), StatusCode::OK, &mut headers, share)
+    }
+
+    fn stream(client: Format, form: ResponseForm) -> ResponseChange {
+        response(&BodyMemory::default(), client, "text/event-stream", form)
     }
 
     fn data(text: &'static str) -> Frame<Bytes> {
@@ -330,6 +354,41 @@ mod tests {
             assert!(change.pass(data(&body[..20])).is_none());
             let end = change.end(Some(data(&body[20..]))).unwrap().unwrap().into_data().unwrap();
             assert!(std::str::from_utf8(&end).unwrap().contains(part), "{end:?}");
+        }
+    }
+
+    #[test]
+    fn a_converted_response_has_memory_for_all_that_it_became() {
+        let text = "x".repeat(1024 * 1024);
+        let body = format!(
+            "{{\"id\":\"c\",\"model\":\"m\",\"choices\":[{{\"index\":0,\"message\":{{\"role\":\"assistant\",\
+             \"content\":\"{text}\"}},\"finish_reason\":\"stop\"}}]}}"
+        );
+        let events = format!("{}{LAST}data: [DONE]\n\n", FIRST.replace("Hi", &text));
+        let memory = BodyMemory::default();
+        let taken = || memory.bytes(BodyKind::Response);
+        for (sent, media_type, form, times) in [
+            (&body, "application/json", ResponseForm::Stream, 5.0),
+            (&body, "application/json", ResponseForm::Whole, 1.0),
+            (&events, "text/event-stream", ResponseForm::Stream, 5.0),
+        ] {
+            let mut change = response(&memory, Format::OpenaiResponses, media_type, form);
+            let end = change.end(Some(Frame::data(sent.clone().into()))).unwrap().unwrap();
+            drop(change);
+            let length = f64::from(u32::try_from(end.data_ref().unwrap().len()).unwrap());
+            assert!(length >= times * 1024.0 * 1024.0, "{length}");
+            assert!(taken() >= length - 256.0 * 1024.0, "{} of {length}", taken());
+            drop(end);
+            assert!(taken() < 1.0, "{}", taken());
+        }
+    }
+
+    #[test]
+    fn a_response_that_becomes_a_stream_is_not_made_for_a_caller_who_has_left() {
+        for (form, is_made) in [(ResponseForm::Whole, true), (ResponseForm::Stream, false)] {
+            let mut change = response(&BodyMemory::default(), Format::Anthropic, "application/json", form);
+            change.leave();
+            assert_eq!(matches!(change, ResponseChange::Whole(_)), is_made, "{form:?}");
         }
     }
 }
