@@ -6,8 +6,8 @@ use crate::delta::{Delta, Events, StreamReader, StreamWriter};
 use crate::error::ResponseError;
 use crate::server_sent_events::EventReader;
 
-/// The most parts of one event or whole answer. Each becomes an event, with the id of the answer.
-const MAX_DELTAS: usize = 10_000;
+/// The most parts of one event or whole answer. Each becomes one or a few events, with the id of the answer.
+const MAX_PARTS: usize = 10_000;
 
 /// Converts a streamed response piece by piece. The pieces may be cut anywhere.
 ///
@@ -54,7 +54,7 @@ impl StreamConverter {
             if matches!(state, State::Running) {
                 reader.event(data, &mut deltas)?;
             }
-            check_count(&deltas, "event")?;
+            check_count(deltas.len(), "event")?;
             write(deltas, writer.as_mut(), state, &mut out)
         });
         // Bytes after the end are nobody's.
@@ -85,9 +85,9 @@ impl StreamConverter {
 }
 
 /// Refuses what would become too many events.
-pub(crate) fn check_count(deltas: &[Delta], field: &str) -> Result<(), ResponseError> {
-    if deltas.len() > MAX_DELTAS {
-        let why = format!("it has more than {MAX_DELTAS} parts");
+pub(crate) fn check_count(parts: usize, field: &str) -> Result<(), ResponseError> {
+    if parts > MAX_PARTS {
+        let why = format!("it has more than {MAX_PARTS} parts");
         return Err(ResponseError::Unsupported { field: field.to_owned(), why });
     }
     Ok(())

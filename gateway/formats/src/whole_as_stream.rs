@@ -8,8 +8,8 @@ use crate::stream_converter::check_count;
 
 /// The events of `answer`. Each part is one piece.
 pub(crate) fn events_of(answer: Answer, writer: &mut dyn StreamWriter) -> Result<Vec<u8>, ResponseError> {
+    check_count(answer.parts.len(), "body")?;
     let deltas = deltas(answer);
-    check_count(&deltas, "body")?;
     let mut out = Events::default();
     for delta in deltas {
         writer.write(delta, &mut out)?;
