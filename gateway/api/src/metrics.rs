@@ -223,8 +223,8 @@ mod tests {
         let metrics = Metrics::default();
         ApiMetrics::new(&metrics);
         let text = metrics.text().unwrap();
-        let limits = GatewayLimit::ALL.map(GatewayLimit::name);
-        for reason in limits.into_iter().chain(["the ledger", "the outcome is not known"]) {
+        let limits = GatewayLimit::ALL.iter().map(|limit| limit.name());
+        for reason in limits.chain(["the ledger", "the outcome is not known"]) {
             let line = format!("farthing_unavailable_total{{reason=\"{reason}\"}} ");
             assert!(text.lines().any(|found| found.starts_with(&line)), "{line}: {text}");
         }

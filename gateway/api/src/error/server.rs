@@ -25,7 +25,8 @@ const UNKNOWN_OUTCOME: &str = "the outcome is not known";
 /// The counters of answers with status 503. All are there from the first on: the rate of one that appears with its first
 /// count is zero.
 pub(crate) fn counters_of_503s() -> &'static CounterFamily<1> {
-    for reason in GatewayLimit::ALL.map(GatewayLimit::name).into_iter().chain([LEDGER, UNKNOWN_OUTCOME]) {
+    let limits = GatewayLimit::ALL.iter().map(|limit| limit.name());
+    for reason in limits.chain([LEDGER, UNKNOWN_OUTCOME]) {
         drop(SHED.with([(REASON, reason)]));
     }
     &SHED
