@@ -7,7 +7,7 @@ use tokio_postgres::{GenericClient, Row};
 
 use crate::archive;
 use crate::reader::Error;
-use crate::record_batch::RecordBatch;
+use crate::record_batch::{Damaged, RecordBatch};
 
 /// The record batches of partition $1 whose first position is above $2, in the order of their positions.
 const BATCHES: &str = "\
@@ -24,6 +24,10 @@ const STRAYS: usize = 100;
 
 /// The record batches of the table that are compared with an archived file at once.
 const COMPARED: i64 = 64;
+
+/// What is read in place of a time that no calendar has, such as `infinity`. No event was appended then, so hashes do not
+/// follow from it.
+const NO_TIME: DateTime<Utc> = DateTime::<Utc>::MIN_UTC;
 
 /// A record batch as it is stored. It may be damaged: nothing about it is taken for granted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,7 +48,7 @@ impl BatchRow {
             partition: Partition::new(row.try_get("partition")?),
             first_position: row.try_get("first_position")?,
             count: row.try_get("count")?,
-            recorded_at: row.try_get("recorded_at")?,
+            recorded_at: row.try_get("recorded_at").unwrap_or(NO_TIME),
             writer: row.try_get("writer")?,
             events: row.try_get("events")?,
             hashes: row.try_get("hashes")?,
@@ -59,6 +63,9 @@ impl BatchRow {
     /// The record batch, unless it is damaged.
     pub(crate) fn decode(self) -> Result<RecordBatch, Error> {
         let Self { partition, first_position, count, recorded_at, writer, events, hashes } = self;
+        if recorded_at == NO_TIME {
+            return Err(Error::Damaged { partition, first_position, damaged: Damaged::Time });
+        }
         let batch = RecordBatch::new((partition, first_position), count, recorded_at, writer, events, hashes);
         batch.map_err(|damaged| Error::Damaged { partition, first_position, damaged })
     }

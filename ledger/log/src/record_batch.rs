@@ -14,6 +14,9 @@ pub enum Damaged {
     /// Its bytes are not text.
     #[error("the events are not UTF-8")]
     Encoding,
+    /// Its time is none of the calendar.
+    #[error("it has no time")]
+    Time,
     /// Its lines, its hashes and its count do not agree.
     #[error("{lines} events and {hashes} hashes, where {count} were appended")]
     Count {

@@ -15,10 +15,15 @@ const NOWHERE: &str = "postgres://nobody@127.0.0.1:1/nothing";
 const NO_WALLET: &str = "wal_01ARZ3NDEKTSV4RRFFQ69G5FAV";
 const NO_REQUEST: &str = "req_01ARZ3NDEKTSV4RRFFQ69G5FAV";
 
-/// As somebody with all rights on the database changes the event at position $2 of partition $1.
-const TAMPER: &str = "\
-UPDATE ledger.batches SET writer = writer || 'x'
-WHERE partition = $1 AND first_position <= $2 AND first_position + count > $2";
+/// What somebody with all rights on the database can change of the batch with position $2 of partition $1: its hashes no
+/// longer follow, its time is one that no calendar has, the credits of 5 are so high that the wallet's balance is out of
+/// range.
+const TAMPERINGS: [&str; 3] = [
+    "writer = writer || 'x'",
+    "recorded_at = 'infinity'",
+    "events = convert_to(replace(convert_from(events, 'UTF8'),
+        '\"amount\":\"5.0000000000\"', '\"amount\":\"1000000000000.0000000000\"'), 'UTF8')",
+];
 
 /// The commands that read the whole log, or the partition of this wallet and this request.
 fn readers<'a>(wallet: &'a str, request: &'a str, out: &'a str) -> [Vec<&'a str>; 8] {
@@ -81,6 +86,7 @@ fn a_sound_log_ends_with_0_and_a_broken_one_with_1_and_what_is_refused_with_2() 
     run(async {
         let instance: &'static Instance = Box::leak(Box::new(Instance::start(1).await));
         let merchant = Merchant::of(instance).await;
+        merchant.credit_own("6").await;
         merchant.credit_own("5").await;
         let (customer, meter) = (merchant.customer("5").await, merchant.call_meter("0.1").await);
         let endpoint = instance.provider.endpoint(|_| answer_json(200, &json!({"usage": {"tokens": 1}})));
@@ -113,13 +119,23 @@ fn a_sound_log_ends_with_0_and_a_broken_one_with_1_and_what_is_refused_with_2() 
         assert_eq!(log.sql.execute(&richer, &[&merchant.wallet_id]).await.unwrap(), 1);
         ends_with(1, &url, &model).await;
 
-        let (partition, opened) = (merchant.partition().await, merchant.of_kind("request.opened").await);
+        let (partition, credited) = (merchant.partition().await, merchant.of_kind("wallet.credited").await);
+        let credited = credited.iter().find(|event| event.body["amount"] == "5.0000000000").unwrap();
         log.sql.batch_execute("ALTER TABLE ledger.batches DISABLE TRIGGER ALL").await.unwrap();
-        assert_eq!(log.sql.execute(TAMPER, &[&partition, &opened[0].position]).await.unwrap(), 1);
-        for command in readers(&merchant.wallet_id, &request, &broken) {
-            ends_with(1, &url, &command).await;
+        log.sql.batch_execute("CREATE TABLE untouched AS TABLE ledger.batches").await.unwrap();
+        for tampering in TAMPERINGS {
+            let tamper = format!(
+                "UPDATE ledger.batches SET {tampering} \
+                 WHERE partition = $1 AND first_position <= $2 AND first_position + count > $2"
+            );
+            let restore = "TRUNCATE ledger.batches; INSERT INTO ledger.batches TABLE untouched";
+            log.sql.batch_execute(restore).await.unwrap();
+            assert_eq!(log.sql.execute(&tamper, &[&partition, &credited.position]).await.unwrap(), 1);
+            for command in readers(&merchant.wallet_id, &request, &broken) {
+                ends_with(1, &url, &command).await;
+            }
+            assert!(!instance.file("broken").exists(), "nothing is exported");
         }
-        assert!(!instance.file("broken").exists(), "nothing is exported");
         // In a log with errors, the events of what is unknown may have been removed.
         for command in [
             vec!["audit", "statement", "--wallet", NO_WALLET],

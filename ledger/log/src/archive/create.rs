@@ -89,13 +89,14 @@ pub async fn create(
 /// Refuses a store that does not have the newest archived file of `partition`, as an empty mount point has not.
 async fn is_same_store(client: &Client, store: &Store, partition: Partition) -> Result<(), Error> {
     let Some(range) = ArchivedRange::newest(client, partition).await? else { return Ok(()) };
-    let what = match store.size(&range.object).await? {
-        Some(size) if i64::try_from(size) == Ok(range.bytes) => return Ok(()),
-        Some(size) => format!("there it has {size} bytes"),
-        None => "it is missing".to_owned(),
-    };
-    let location = store.location().to_owned();
-    Err(Error::OtherStore { location, object: range.object, bytes: range.bytes, what })
+    match store.size(&range.object).await? {
+        Some(size) if i64::try_from(size) == Ok(range.bytes) => Ok(()),
+        Some(size) => {
+            let what = format!("it has {size} bytes, and had {} when it was archived", range.bytes);
+            Err(Error::Damaged { object: range.object, what })
+        }
+        None => Err(Error::OtherStore { location: store.location().to_owned(), object: range.object }),
+    }
 }
 
 struct Mover<'a> {

@@ -91,18 +91,14 @@ pub enum Error {
     },
     /// The store lacks a file of an earlier range.
     #[error(
-        "the archive at {location} does not have {object} of {bytes} bytes, which was archived before: {what}; nothing was \
-         written: check that the file system is mounted and that --archive names the same archive"
+        "the archive at {location} does not have {object}, which was archived before; nothing was written: check that the \
+         file system is mounted and that --archive names the same archive"
     )]
     OtherStore {
         /// The URL of the store.
         location: String,
         /// The name of the file.
         object: String,
-        /// Its recorded size.
-        bytes: i64,
-        /// What is there.
-        what: String,
     },
     /// The table has other events than the file of a range that is loaded back.
     #[error(
@@ -118,7 +114,7 @@ pub enum Error {
         object: String,
     },
     /// A file is not what was archived.
-    #[error("{object}: {what}; nothing was deleted or loaded: run `farthing archive verify`")]
+    #[error("{object}: {what}; nothing was archived, deleted or loaded: run `farthing archive verify`")]
     Damaged {
         /// Its name.
         object: String,

@@ -70,11 +70,11 @@ pub enum Error {
     /// No event names the subject of a replay.
     #[error("no event of what was read names {0}")]
     UnknownSubject(Subject),
-    /// No event names what was asked for, but its events may be missing.
-    #[error("{unknown}; but the log has errors: {} findings, the first one is: {}", .findings.findings_count, .findings.first())]
-    UnknownInBrokenLog {
-        /// The error of a log that is sound.
-        unknown: Box<Error>,
+    /// The log has errors, which may be the cause: what was asked for may be missing, or a sum may be out of range.
+    #[error("{error}; the log has errors: {} findings, the first one is: {}", .findings.findings_count, .findings.first())]
+    InBrokenLog {
+        /// What it would be in a sound log.
+        error: Box<Error>,
         /// What is wrong with the log.
         findings: Findings,
     },
@@ -91,7 +91,7 @@ impl Error {
     pub const fn is_of_the_events(&self) -> bool {
         match self {
             Self::Log(error) => error.is_of_the_events(),
-            Self::UnknownInBrokenLog { .. } => true,
+            Self::InBrokenLog { .. } => true,
             Self::Postgres(_)
             | Self::NoPartitions
             | Self::NoSuchPartition { .. }
@@ -108,11 +108,11 @@ impl Error {
         }
     }
 
-    /// This error, that something is unknown, after a search that had these findings.
+    /// This error, after these findings.
     fn after(self, findings: Findings) -> Self {
         if findings.is_empty() {
             return self;
         }
-        Self::UnknownInBrokenLog { unknown: Box::new(self), findings }
+        Self::InBrokenLog { error: Box::new(self), findings }
     }
 }

@@ -216,7 +216,13 @@ impl Ends {
             None => *last,
         };
         let mut read = PartitionReader::new(partition);
-        while read.read_page(client, end, visitor).await? {}
+        loop {
+            match read.read_page(client, end, visitor).await {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => return Err(error.after(std::mem::take(visitor.findings()))),
+            }
+        }
         if end == *last {
             read.compare((*last, hash), visitor.findings());
         } else if read.position != end {

@@ -126,7 +126,15 @@ impl<O: Output> Reading<'_, O> {
 
     /// Enters an entry of the wallet.
     fn enter(&mut self, place: Place, occurred_at: DateTime<Utc>, entry: Entry) -> Result<(), Error> {
-        match self.statement.enter(occurred_at, entry.change)? {
+        // A wallet holds no amount that is out of range: what adds up to one was not appended so.
+        let side = match self.statement.enter(occurred_at, entry.change) {
+            Ok(side) => side,
+            Err(error) => {
+                self.findings.find(|| format!("{place}: the balance after it {error}"));
+                return Ok(());
+            }
+        };
+        match side {
             Side::Before => self.check(place, &entry),
             Side::Within => {
                 self.check(place, &entry);

@@ -163,6 +163,9 @@ async fn is_broken(archived: &Archived, file: &Path, what: &str, position: Optio
     let before = archived.content().await;
     let restore = ["archive", "restore", "--partition", archived.partition.as_str()];
     let (code, _, errors) = archived.run(&restore).await;
-    assert!(code == Some(1) && errors.contains("nothing was deleted or loaded"), "{what}: {errors}");
+    assert!(
+        code == Some(1) && errors.contains("nothing was archived, deleted or loaded"),
+        "{what}: {errors}"
+    );
     assert_eq!(archived.content().await, before, "{what}");
 }
