@@ -38,19 +38,32 @@ pub(super) struct VerdictReport {
     checks: Vec<Verdict>,
     /// The checkpoints that partitions began at.
     trusted: Vec<Trusted>,
+    /// The number of signed checkpoints that were written.
+    checkpoints_written: u64,
     heads: Vec<Head>,
     sums: Sums,
 }
 
 impl VerdictReport {
     pub(super) fn new(audit: Audit, milliseconds: u128) -> Self {
-        let Audit { heads, events, trusted, sums, tallies, .. } = audit;
+        let Audit { heads, events, trusted, checkpoints_written, sums, tallies, .. } = audit;
         let trusted_events = trusted.iter().map(|trusted| trusted.position.unsigned_abs()).sum();
         let checks = tallies.verdicts();
         let is_broken = checks.iter().any(|check| check.verdict == Outcome::Broken);
         let verdict = if is_broken { Outcome::Broken } else { Outcome::Verified };
         let first_broken = first_broken(&checks);
-        Self { verdict, events, trusted_events, milliseconds, first_broken, checks, trusted, heads, sums }
+        Self {
+            verdict,
+            events,
+            trusted_events,
+            milliseconds,
+            first_broken,
+            checks,
+            trusted,
+            checkpoints_written,
+            heads,
+            sums,
+        }
     }
 
     /// Skipped checks count as neither sound nor broken.
@@ -89,6 +102,9 @@ impl VerdictReport {
                 out,
                 "partition {partition}: the checkpoint of {written_at} is trusted up to position {position}; nothing up to there was read"
             )?;
+        }
+        if self.checkpoints_written > 0 {
+            writeln!(out, "signed checkpoints written: {}", self.checkpoints_written)?;
         }
         for place in &self.first_broken {
             writeln!(out, "the log is broken from {place} on")?;

@@ -48,7 +48,7 @@ fn manifests(folder: &str) -> Vec<String> {
 /// What a report says of the whole log, whether this run or an earlier one looked at it.
 fn of_the_whole(report: &Value) -> Value {
     let mut whole: Map<String, Value> = report.as_object().unwrap().clone();
-    for member in ["milliseconds", "trusted"] {
+    for member in ["milliseconds", "trusted", "checkpoints_written"] {
         assert!(whole.remove(member).is_some(), "{member}: {report}");
     }
     let trusted = whole.remove("trusted_events").unwrap().as_u64().unwrap();
@@ -93,7 +93,7 @@ fn a_run_that_is_killed_goes_on_from_its_last_checkpoint_and_says_the_same_in_th
         };
         let whole = verify(arguments(&whole_folder)).await;
         assert_eq!((&whole["trusted"], &whole["trusted_events"]), (&json!([]), &json!(0)));
-        assert_eq!(manifests(&whole_folder).len(), 3);
+        assert_eq!((manifests(&whole_folder).len(), &whole["checkpoints_written"]), (3, &json!(3)));
 
         // The run waits for the stored states, after its checkpoints on the way to them.
         let mut holder = farthing_tests::log::Log::open(&instance.ready().database_url).await.sql;

@@ -113,7 +113,9 @@ pub struct Head {
 }
 
 impl From<Audit> for Report {
-    fn from(Audit { heads, events, trusted: _, states, sums, tallies }: Audit) -> Self {
+    fn from(
+        Audit { heads, events, trusted: _, checkpoints_written: _, states, sums, tallies }: Audit,
+    ) -> Self {
         let verdicts = tallies.verdicts();
         let findings_count = verdicts.iter().map(|verdict| verdict.broken).sum();
         let findings = verdicts.into_iter().flat_map(|verdict| verdict.findings);

@@ -87,6 +87,8 @@ pub struct Audit {
     pub events: u64,
     /// The checkpoints that partitions began at.
     pub trusted: Vec<Trusted>,
+    /// The number of signed checkpoints that were written.
+    pub checkpoints_written: u64,
     /// The number of states that were folded and compared.
     pub states: usize,
     /// The sums of money over the partitions whose states are known.
@@ -146,7 +148,7 @@ pub async fn run(database_url: &str, mut plan: Plan, progress: &Arc<Progress>) -
                 let of = Of { partition, partitions, checkpoints: checkpoints.as_ref().as_ref() };
                 let seen = match PartitionAudit::open(&url, of, &plan, &progress).await? {
                     Opened::Begins(audit) => audit.run(&url).await?,
-                    Opened::Stopped(seen) => seen,
+                    Opened::Stopped(seen) => *seen,
                 };
                 Ok::<_, Error>((partition, seen))
             });
@@ -170,6 +172,7 @@ impl Audit {
         self.events += other.events;
         self.states += other.states;
         self.trusted.extend(other.trusted);
+        self.checkpoints_written += other.checkpoints_written;
         self.sums.add(&other.sums)?;
         self.tallies.add(other.tallies);
         Ok(())
@@ -221,7 +224,7 @@ struct PartitionAudit<'p> {
 enum Opened<'p> {
     Begins(Box<PartitionAudit<'p>>),
     /// The archived file that it would begin in is damaged: what was seen.
-    Stopped(Audit),
+    Stopped(Box<Audit>),
 }
 
 impl<'p> PartitionAudit<'p> {
@@ -247,7 +250,7 @@ impl<'p> PartitionAudit<'p> {
                     let place = Place { partition, position: first_position };
                     archives::damaged(&mut seen.tallies, place, &object, damage);
                     archives::skip_all(&mut seen.tallies, partition, &object);
-                    return Ok(Opened::Stopped(seen));
+                    return Ok(Opened::Stopped(Box::new(seen)));
                 }
                 Err(error) => return Err(error),
             };
@@ -435,7 +438,9 @@ impl<'p> PartitionAudit<'p> {
             && self.ends_a_batch
             && self.unfolded.is_empty()
         {
-            writer.write((self.walk.position, &self.walk.hash), &self.fold, &self.seen.tallies)?;
+            let is_written =
+                writer.write((self.walk.position, &self.walk.hash), &self.fold, &self.seen.tallies)?;
+            self.seen.checkpoints_written += u64::from(is_written);
         }
         Ok(())
     }

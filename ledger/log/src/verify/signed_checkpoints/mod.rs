@@ -243,15 +243,15 @@ impl Writer<'_> {
     }
 
     /// Writes the states of `fold` after the event at `position` with `hash`. Nothing is written if something is broken, if
-    /// the states are not known, or if there is no new event.
+    /// the states are not known, or if there is no new event. Returns whether it was.
     pub(super) fn write(
         &mut self,
         (position, hash): (i64, &Hash),
         fold: &Fold,
         tallies: &Tallies,
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         if !fold.is_whole || tallies.is_broken() || position <= self.position {
-            return Ok(());
+            return Ok(false);
         }
         let states = self.folder.join(file_name(self.partition, position, STATES));
         let content = finished(&states, |file| content::write(file, fold))?;
@@ -272,7 +272,7 @@ impl Writer<'_> {
         let path = self.folder.join(file_name(self.partition, position, MANIFEST));
         finished(&path, |file| io::Write::write_all(file, line.as_bytes()))?;
         (self.position, self.previous) = (position, Some(digest));
-        Ok(())
+        Ok(true)
     }
 }
 
