@@ -19,6 +19,11 @@ WHERE t.tgrelid = to_regclass('ledger.batches') AND NOT t.tgisinternal";
 /// The triggers that keep the log append-only.
 const APPEND_ONLY: [&str; 2] = ["append_only_rows", "append_only_statements"];
 
+/// The trigger that keeps new record batches out of archived ranges. A log on Citus has no archives, and no such trigger.
+const NOT_ARCHIVED: &str = "not_archived";
+
+const HAS_CITUS: &str = "SELECT to_regclass('pg_catalog.pg_dist_partition') IS NOT NULL";
+
 /// The newest shape of the states, and the oldest generation that is live.
 const SHAPES: &str = "SELECT max(shape), min(generation), count(*) FROM ledger.heads";
 
@@ -69,14 +74,19 @@ async fn append_only(session: &Session) -> Result<Finding> {
         let body: String = row.try_get(2)?;
         triggers.push((row.try_get(0)?, row.try_get(1)?, history::contains(body.trim())));
     }
-    Ok(judge_append_only(&triggers))
+    let has_citus: bool = session.client.query_one(HAS_CITUS, &[]).await?.try_get(0)?;
+    let expected = APPEND_ONLY.into_iter().chain((!has_citus).then_some(NOT_ARCHIVED));
+    Ok(judge_append_only(expected, &triggers))
 }
 
 /// `triggers` have a name, when they fire, and whether their function is that of the migrations.
-fn judge_append_only(triggers: &[(String, String, bool)]) -> Finding {
+fn judge_append_only<'e>(
+    expected: impl IntoIterator<Item = &'e str>,
+    triggers: &[(String, String, bool)],
+) -> Finding {
     let check = "database.append_only";
     let mut wrong = Vec::new();
-    for name in APPEND_ONLY {
+    for name in expected {
         match triggers.iter().find(|(found, ..)| found == name) {
             None => wrong.push(format!("there is no trigger {name}")),
             Some((_, fires, _)) if fires != "A" => {
@@ -89,7 +99,8 @@ fn judge_append_only(triggers: &[(String, String, bool)]) -> Finding {
     if wrong.is_empty() {
         return Finding::ok(check, "triggers refuse every change of the log");
     }
-    let advice = "run `farthing log verify`, find who did it, and create triggers and function as the first migration does";
+    let advice =
+        "run `farthing log verify`, find who did it, and create triggers and functions as the migrations do";
     Finding::failed(check, wrong.join(", "), advice)
 }
 
@@ -207,7 +218,9 @@ mod tests {
         let trigger = |name: &str, fires: &str, is_ours| (name.to_owned(), fires.to_owned(), is_ours);
         let [rows, statements] = APPEND_ONLY;
         let whole = [trigger(rows, "A", true), trigger(statements, "A", true)];
-        assert_eq!(judge_append_only(&whole).verdict, Verdict::Ok);
+        assert_eq!(judge_append_only(APPEND_ONLY, &whole).verdict, Verdict::Ok);
+        let with_archives = APPEND_ONLY.into_iter().chain([NOT_ARCHIVED]);
+        assert_eq!(judge_append_only(with_archives, &whole).verdict, Verdict::Failed);
         for broken in [
             vec![],
             vec![trigger(rows, "A", true)],
@@ -215,7 +228,7 @@ mod tests {
             vec![trigger(rows, "A", true), trigger(statements, "D", true)],
             vec![trigger(rows, "A", true), trigger(statements, "A", false)],
         ] {
-            assert_eq!(judge_append_only(&broken).verdict, Verdict::Failed, "{broken:?}");
+            assert_eq!(judge_append_only(APPEND_ONLY, &broken).verdict, Verdict::Failed, "{broken:?}");
         }
     }
 

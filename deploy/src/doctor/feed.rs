@@ -62,7 +62,9 @@ async fn streams(nats: &Nats, names: &NatsNames, partitions: Partitions) -> Resu
             |error: &dyn std::fmt::Display| format!("the stream {name} cannot be looked at: {error}");
         // A server answers nothing to a request that the login may not make.
         let found = tokio::time::timeout_at(until, context.get_stream(&name)).await;
-        let info = match found.map_err(|_| failed(&format!("no answer within {} s", nats.limit.as_secs())))? {
+        let info = match found.map_err(|_| {
+            failed(&format!("no answer within the {} s that all streams have", nats.limit.as_secs()))
+        })? {
             Ok(stream) => Some(stream.cached_info().clone()),
             Err(error) => match error.kind() {
                 GetStreamErrorKind::JetStream(reported)

@@ -13,7 +13,7 @@ use super::{doctor, migrated};
 /// The database is `{database}`, a login `{login}`.
 type Fault = (&'static str, &'static str, &'static str, &'static str, &'static str);
 
-const FAULTS: [Fault; 23] = [
+const FAULTS: [Fault; 24] = [
     (
         "ALTER DATABASE {database} SET default_transaction_read_only = on",
         "postgres.transactions",
@@ -119,6 +119,13 @@ const FAULTS: [Fault; 23] = [
         "failed",
         "the trigger append_only_statements does not always fire",
         "ALTER TABLE ledger.batches ENABLE ALWAYS TRIGGER append_only_statements",
+    ),
+    (
+        "ALTER TABLE ledger.batches DISABLE TRIGGER not_archived",
+        "database.append_only",
+        "failed",
+        "the trigger not_archived does not always fire",
+        "ALTER TABLE ledger.batches ENABLE ALWAYS TRIGGER not_archived",
     ),
     (
         "UPDATE ledger.heads SET shape = shape + 1 WHERE partition = 3",
