@@ -113,7 +113,8 @@ fn print_opened(opened: &RequestOpened) -> Result<()> {
         }
         show("base cost", format!("paid by the {}", name(&price.base_cost_payer)))?;
         let (rate, payer) = (terms.service_charge_rate, name(&price.service_charge_payer));
-        show("service charge", format!("{rate} of the fee, paid by the {payer}"))?;
+        let percent = (rate * rust_decimal::Decimal::ONE_HUNDRED).normalize();
+        show("service charge", format!("{percent} % of the fee, paid by the {payer}"))?;
         show_some("largest fee", price.max_fee)?;
     }
     show_some("usage period", opened.period_start.map(timestamp))?;

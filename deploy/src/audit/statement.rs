@@ -9,6 +9,7 @@ use farthing_core::entry::Funds;
 use farthing_core::ids::WalletId;
 use farthing_core::statement::Period;
 use farthing_log::audit::statement::{self, Closing, Output, StatementLine};
+use farthing_log::verify::Head;
 
 use super::statement_page::Page;
 use crate::csv_text::no_formula;
@@ -107,15 +108,15 @@ async fn write(url: &str, wallet: WalletId, period: Period, mut document: impl D
 struct Text(Stdout);
 
 impl Text {
-    fn row(&mut self, texts: [&str; 3], amounts: [&str; 4], note: &str) -> io::Result<()> {
-        let ([at, kind, reference], [change, balance, plan, bundles]) = (texts, amounts);
+    fn row(&mut self, texts: [&str; 4], amounts: [&str; 4], note: &str) -> io::Result<()> {
+        let ([at, position, kind, reference], [change, balance, plan, bundles]) = (texts, amounts);
         let row = format!(
-            "{at:<24}  {kind:<12}  {reference:<30}  {change:>18}  {balance:>18}  {plan:>18}  {bundles:>18}  {note}"
+            "{at:<24}  {position:>10}  {kind:<12}  {reference:<30}  {change:>18}  {balance:>18}  {plan:>18}  {bundles:>18}  {note}"
         );
         writeln!(self.0, "{}", row.trim_end())
     }
 
-    fn funds(&mut self, texts: [&str; 3], change: &str, funds: Funds, note: &str) -> io::Result<()> {
+    fn funds(&mut self, texts: [&str; 4], change: &str, funds: Funds, note: &str) -> io::Result<()> {
         let [balance, plan, bundles] = amounts(funds);
         self.row(texts, [change, &balance, &plan, &bundles], note)
     }
@@ -124,29 +125,34 @@ impl Text {
 impl Output for Text {
     fn open(&mut self, opening: Funds) -> io::Result<()> {
         self.row(
-            ["time", "kind", "reference"],
+            ["time", "position", "kind", "reference"],
             ["change", "balance", "plan credit", "bundle credit"],
             "note",
         )?;
-        self.funds(["", "opening", ""], "", opening, "")
+        self.funds(["", "", "opening", ""], "", opening, "")
     }
 
     fn line(&mut self, line: &StatementLine) -> io::Result<()> {
-        let StatementLine { occurred_at, entry, after, .. } = line;
+        let StatementLine { place, occurred_at, entry, after } = line;
         let change = entry.change.total().map_err(io::Error::other)?.to_string();
-        let texts = [timestamp(*occurred_at), entry.cause.reference()];
-        self.funds([&texts[0], entry.cause.kind(), &texts[1]], &change, *after, &entry.cause.note())
+        let [at, position, reference] =
+            [timestamp(*occurred_at), place.position.to_string(), entry.cause.reference()];
+        self.funds([&at, &position, entry.cause.kind(), &reference], &change, *after, &entry.cause.note())
     }
 }
 
 impl Document for Text {
     fn close(mut self, closing: &Closing) -> io::Result<()> {
-        self.funds(["", "closing", ""], "", closing.closing, "")?;
+        self.funds(["", "", "closing", ""], "", closing.closing, "")?;
+        if let Some(Head { partition, position, hash }) = &closing.head {
+            writeln!(self.0, "partition {partition}: read to position {position}, hash {hash}")?;
+        }
         self.0.flush()
     }
 }
 
-/// Comma-separated values: opening and closing are rows, too.
+/// Comma-separated values: opening and closing are rows, too. The closing one has the place and the hash of the last event
+/// that was read.
 struct Csv(csv::Writer<Stdout>);
 
 const HEADER: [&str; 12] = [
@@ -166,18 +172,20 @@ const HEADER: [&str; 12] = [
 
 impl Csv {
     /// A row without an entry.
-    fn funds(&mut self, kind: &str, funds: Funds) -> io::Result<()> {
-        let amounts = amounts(funds);
-        let empty = [""; 8];
-        let row = [kind].into_iter().chain(empty).chain(amounts.iter().map(String::as_str));
-        Ok(self.0.write_record(row)?)
+    fn funds(&mut self, kind: &str, funds: Funds, head: Option<&Head>) -> io::Result<()> {
+        let [partition, position, hash] = head.map_or_else(Default::default, |head| {
+            [head.partition.to_string(), head.position.to_string(), head.hash.clone()]
+        });
+        let about = [kind.to_owned(), String::new(), partition, position, hash];
+        let empty = [const { String::new() }; 4];
+        Ok(self.0.write_record(about.into_iter().chain(empty).chain(amounts(funds)))?)
     }
 }
 
 impl Output for Csv {
     fn open(&mut self, opening: Funds) -> io::Result<()> {
         self.0.write_record(HEADER)?;
-        self.funds("opening", opening)
+        self.funds("opening", opening, None)
     }
 
     fn line(&mut self, line: &StatementLine) -> io::Result<()> {
@@ -196,7 +204,7 @@ impl Output for Csv {
 
 impl Document for Csv {
     fn close(mut self, closing: &Closing) -> io::Result<()> {
-        self.funds("closing", closing.closing)?;
+        self.funds("closing", closing.closing, closing.head.as_ref())?;
         self.0.flush()
     }
 }

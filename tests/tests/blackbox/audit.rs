@@ -250,8 +250,11 @@ async fn story_in_text(story: &Story) {
     assert_eq!(rows.last().unwrap()[9..], [zero, zero, zero]);
     let shown = text(story.instance, &["statement", "--wallet", wallet]).await;
     let lines: Vec<_> = shown.lines().collect();
-    assert_eq!(lines.len(), 13 + 3, "{shown}");
+    assert_eq!(lines.len(), 13 + 4, "{shown}");
     assert!(lines[1].contains("opening") && lines[15].contains("closing"), "{shown}");
+    let closing = rows.last().unwrap();
+    let place = format!("partition {}: read to position {}, hash {}", closing[2], closing[3], closing[4]);
+    assert_eq!((lines[16], closing[4].len()), (place.as_str(), 64));
 }
 
 /// The entry of a statement as REST shows it.
