@@ -75,3 +75,16 @@ pub fn run<F: Future>(test: F) -> F::Output {
 pub fn left_out(why: &str) {
     let _ = writeln!(std::io::stderr(), "Left out: {why}");
 }
+
+/// Says that this test, which has a thread of its own, is left out on given servers. Its name joins the file that
+/// `FARTHING_TEST_LEFT_OUT` names, so that `./test` can run it on servers of its own.
+pub(crate) fn left_out_on_given_servers(why: &str) {
+    let test = std::thread::current().name().unwrap_or_default().to_owned();
+    left_out(&format!("{test}: it {why}"));
+    if let Some(path) = std::env::var_os("FARTHING_TEST_LEFT_OUT") {
+        let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
+        // One write, because tests run at once.
+        file.and_then(|mut file| file.write_all(format!("{test}\n").as_bytes()))
+            .expect("the list can be written");
+    }
+}

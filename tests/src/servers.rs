@@ -10,7 +10,7 @@ use async_nats::jetstream;
 use futures_util::TryStreamExt as _;
 
 use crate::instance::nats;
-use crate::left_out;
+use crate::left_out_on_given_servers;
 use crate::log::Log;
 
 /// The variable with the login at a Postgres server that may create databases and roles. The host is an IP address.
@@ -46,8 +46,7 @@ pub fn has_own_nats(why: &str) -> bool {
 
 fn is_own(given: Option<&String>, server: &str, why: &str) -> bool {
     if given.is_some() {
-        let test = std::thread::current().name().unwrap_or_default().to_owned();
-        left_out(&format!("{test}: it {why}, and {server} was given"));
+        left_out_on_given_servers(&format!("{why}, and {server} was given"));
     }
     given.is_none()
 }
