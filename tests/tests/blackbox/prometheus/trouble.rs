@@ -126,13 +126,22 @@ async fn deliveries_are_held_up(scene: &Scene, watch: &Watch) {
     sql.batch_execute("ROLLBACK").await.unwrap();
 }
 
+/// A stopped process, which goes on when this is dropped, also after a failure.
+struct Stopped(u32);
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        signal(self.0, "CONT");
+    }
+}
+
 async fn nats_stands_still(scene: &Scene, watch: &Watch) {
     if !servers::has_own_nats("stops the NATS server for a while") {
         return;
     }
     let nats = scene.instance.ready().pids.nats.unwrap();
     signal(nats, "STOP");
+    let _stopped = Stopped(nats);
     scene.load().await;
     watch.until_above_zero(&["15/A"]).await;
-    signal(nats, "CONT");
 }
