@@ -79,6 +79,7 @@ CHAT = [
     "chat", "stream", "provider_leaves", "client_leaves", "tools", "parallel_tools", "structured", "image_url",
     "image_base64",
 ]
+NOT_LITELLM_BEDROCK = ("image_url", "tools", "parallel_tools", "provider_fails")
 REFUSALS = ["no_money", "rate_limited", "provider_fails"]
 OPENAI = [
     *CHAT, "stream_without_usage", "audio", "responses", "responses_stream", "responses_image", "embeddings", "speech",
@@ -145,10 +146,12 @@ CLIENTS = [
     ),
     Client("litellm, openai/…", "frameworks", "litellm_client", "openai", [*CHAT, "audio", "embeddings", *REFUSALS], "/v1/"),
     Client("litellm, anthropic/…", "frameworks", "litellm_client", "anthropic", [*CHAT, *REFUSALS]),
-    # Its base URL is a host alone; it appends the model and the operation.
+    # Its base URL is a host alone; it appends the model and the operation. It fetches images itself, sends tools to Bedrock
+    # only for a model that it knows, and shows a 500 of Bedrock as 503.
     Client(
         "litellm, bedrock/converse/…", "frameworks", "litellm_client", "bedrock",
-        [scenario for scenario in [*CHAT, *REFUSALS] if scenario != "image_url"], cannot=NOT_FORWARD, provider="bedrock",
+        [scenario for scenario in [*CHAT, *REFUSALS] if scenario not in NOT_LITELLM_BEDROCK],
+        cannot=NOT_FORWARD, provider="bedrock",
     ),
     # It fetches images itself.
     Client(
