@@ -1,5 +1,6 @@
 //! `farthing audit verify` and `audit head` on a running instance: parts of a log, published heads, and exit codes.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use farthing_tests::instance::{Instance, program, signal};
@@ -128,6 +129,41 @@ fn states_that_are_stored_as_of_a_position_within_a_record_batch_are_verified() 
         assert_eq!((code, &stored["verdict"]), (Some(1), &is_broken), "{report} {errors}");
         assert!(stored["findings"][0]["text"].as_str().unwrap().contains("is missing"), "{stored}");
         signal(gateway, "CONT");
+    });
+}
+
+#[test]
+fn partitions_that_are_verified_at_once_have_the_verdict_of_one_after_the_other() {
+    run(async {
+        let instance: &'static Instance = Box::leak(Box::new(Instance::start(1).await));
+        let mut partitions = BTreeSet::new();
+        while partitions.len() < 3 {
+            let merchant = Merchant::of(instance).await;
+            merchant.credit_own("1").await;
+            merchant.log.stored().await;
+            partitions.insert(merchant.partition().await);
+        }
+        let verified = async |jobs| {
+            let arguments = ["audit", "verify", "--skip-read-tables", "--jobs", jobs];
+            let (code, mut report, errors) = outcome(instance, &arguments).await;
+            assert!(report["milliseconds"].take().is_number(), "{report} {errors}");
+            (code, report)
+        };
+        let (code, one) = verified("1").await;
+        assert_eq!((code, &one["verdict"]), (Some(0), &json!("verified")), "{one}");
+        assert_eq!(verified("4").await, (code, one));
+
+        let sql = instance.log().await.sql;
+        sql.batch_execute("ALTER TABLE ledger.batches DISABLE TRIGGER ALL").await.unwrap();
+        for partition in &partitions {
+            let tamper = "UPDATE ledger.batches SET writer = 'x' WHERE partition = $1 AND first_position = 1";
+            assert_eq!(sql.execute(tamper, &[partition]).await.unwrap(), 1);
+        }
+        let (code, one) = verified("1").await;
+        let broken: Vec<_> =
+            one["first_broken"].as_array().unwrap().iter().map(|place| &place["partition"]).collect();
+        assert_eq!((code, json!(broken)), (Some(1), json!(partitions)), "{one}");
+        assert_eq!(verified("4").await, (code, one));
     });
 }
 

@@ -135,6 +135,7 @@ impl Archived {
             vec!["audit", "trial-balance", "--at", &at],
             vec!["audit", "statement", "--wallet", wallet, "--to", "2100-01-01"],
             vec!["audit", "explain", &self.request],
+            vec!["audit", "reconcile"],
         ] {
             let (code, report, errors) = self.run(&audit).await;
             assert_eq!(code, Some(0), "{audit:?}: {report} {errors}");
@@ -143,7 +144,32 @@ impl Archived {
             report.retain(|name, _| !["head", "heads"].contains(&name.as_str()));
             seen.push(Value::Object(report));
         }
+        let replay = ["audit", "replay", "--at", &at, "--archive", &self.location];
+        let replay = self.merchant.instance.command(&replay).await;
+        assert!(replay.status.success(), "{replay:?}");
+        seen.push(String::from_utf8(replay.stdout).unwrap().into());
+        seen.push(self.exported().await);
         seen
+    }
+
+    /// The rows of the events up to the position that an export has, which must not be there before.
+    async fn exported(&self) -> Value {
+        let books = self.merchant.instance.file("books");
+        let out = books.to_str().unwrap();
+        let export =
+            ["export", "--format", "ndjson", "--table", "entries,events", "--partition", &self.partition];
+        let (code, report, errors) = self.run(&[export.as_slice(), &["--out", out]].concat()).await;
+        assert_eq!(code, Some(0), "{report} {errors}");
+        let rows = ["entries", "events"].map(|table| {
+            let text = std::fs::read_to_string(books.join(format!("{table}.ndjson"))).unwrap();
+            let rows = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+            let rows: Vec<_> =
+                rows.filter(|row| row["position"].as_i64().unwrap() <= self.position).collect();
+            assert!(rows.len() > 10, "{text}");
+            Value::Array(rows)
+        });
+        std::fs::remove_dir_all(&books).unwrap();
+        Value::Array(rows.to_vec())
     }
 
     async fn put_away(&self) {
@@ -315,6 +341,9 @@ async fn without_the_archive(archived: &Archived) {
     for command in [
         vec!["audit", "verify"],
         vec!["audit", "statement", "--wallet", &archived.merchant.wallet_id],
+        vec!["audit", "replay"],
+        vec!["audit", "reconcile"],
+        vec!["export", "--format", "csv", "--out", "books without the archive"],
         vec!["projections", "verify", "customers"],
     ] {
         let (found, _, errors) = outcome(archived.merchant.instance, &command).await;

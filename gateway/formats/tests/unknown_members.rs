@@ -1,0 +1,99 @@
+//! Nothing of a request is dropped silently: a member that no reader knows is refused by its path, wherever it stands, or
+//! it is in the converted request, where the provider decides (schemas, arguments, results of tools).
+
+#![expect(clippy::unwrap_used, reason = "tests unwrap, their helpers included")]
+
+use std::fs;
+use std::path::Path;
+
+use farthing_formats::{Conversion, Format, RequestFacts};
+use serde_json::Value;
+
+const FORMATS: [(Format, &str); 4] = [
+    (Format::OpenaiChat, "openai_chat"),
+    (Format::OpenaiResponses, "openai_responses"),
+    (Format::Anthropic, "anthropic"),
+    (Format::Google, "google"),
+];
+
+/// Members that the formats' table in docs/conversion.md lists as ignored, with all that is in them.
+const IGNORED: [&str; 2] = ["metadata", "cache_control"];
+
+const UNKNOWN: &str = "unheard";
+
+/// A name as messages show it: Google's are written in both ways.
+fn camel(name: &str) -> String {
+    let mut words = name.split('_');
+    let first = words.next().unwrap_or_default().to_owned();
+    words.fold(first, |name, word| name + &word[..1].to_uppercase() + &word[1..])
+}
+
+/// The paths of all objects of a document that are not in an ignored member, as JSON pointers and as messages show them.
+fn objects(value: &Value, pointer: &str, shown: &str, found: &mut Vec<(String, String)>) {
+    match value {
+        Value::Object(members) => {
+            found.push((pointer.to_owned(), shown.to_owned()));
+            for (name, member) in members.iter().filter(|(name, _)| !IGNORED.contains(&name.as_str())) {
+                let escaped = name.replace('~', "~0").replace('/', "~1");
+                let shown = if shown.is_empty() { name.clone() } else { format!("{shown}.{name}") };
+                objects(member, &format!("{pointer}/{escaped}"), &shown, found);
+            }
+        }
+        Value::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                objects(item, &format!("{pointer}/{index}"), &format!("{shown}[{index}]"), found);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+#[test]
+fn an_unknown_member_of_any_object_is_refused_by_its_path_or_reaches_the_provider() {
+    let (mut refused, mut passed, mut wrong) = (0, 0, Vec::new());
+    for (client, name) in FORMATS {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/requests").join(name);
+        let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        for file in files.filter(|path| path.is_file()) {
+            let document: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+            let mut places = Vec::new();
+            objects(&document, "", "", &mut places);
+            for (provider, _) in FORMATS.into_iter().filter(|(provider, _)| *provider != client) {
+                let conversion = Conversion::between(client, provider).unwrap();
+                let is_google = client == Format::Google;
+                let facts = RequestFacts {
+                    model: is_google.then_some("gemini-2.5-flash"),
+                    max_output_tokens: Some(64_000),
+                    ..RequestFacts::default()
+                };
+                // What is refused as it is says nothing of its members.
+                if conversion.request(document.to_string().as_bytes(), &facts).is_err() {
+                    continue;
+                }
+                for (pointer, shown) in &places {
+                    let mut changed = document.clone();
+                    let object = changed.pointer_mut(pointer).unwrap().as_object_mut().unwrap();
+                    object.insert(UNKNOWN.to_owned(), 1.into());
+                    let converted = conversion.request(changed.to_string().as_bytes(), &facts);
+                    let path =
+                        if shown.is_empty() { UNKNOWN.to_owned() } else { format!("{shown}.{UNKNOWN}") };
+                    let about = format!("{} to {provider:?}: {path}", file.display());
+                    match converted {
+                        Err(error) => {
+                            let is_named = camel(&error.to_string()).starts_with(&camel(&path));
+                            wrong.extend((!is_named).then(|| format!("{about}: {error}")));
+                            refused += 1;
+                        }
+                        Ok(converted) => {
+                            let body = String::from_utf8(converted.body).unwrap();
+                            wrong.extend((!body.contains(UNKNOWN)).then(|| format!("{about} is dropped")));
+                            passed += 1;
+                        }
+                    }
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(refused > 500 && passed > 50, "{refused} refused, {passed} passed");
+}
