@@ -103,6 +103,8 @@ pub fn exact_sum(one: Decimal, other: Decimal) -> Result<Decimal, Error> {
         Ok((sum, sum.is_zero() || sum.scale() >= one.scale().max(other.scale())))
     };
     match add(one, other)? {
+        // A decimal has two zeros, of which one is written with a minus.
+        (sum, true) if sum.is_zero() => Ok(sum.abs()),
         (sum, true) => Ok(sum),
         // The digits that it lacks may be zeros.
         (_, false) => match add(one.normalize(), other.normalize())? {
@@ -326,6 +328,18 @@ mod tests {
         }
         for (one, other) in [(large, small), (small, -large), (Decimal::MAX, Decimal::MAX)] {
             assert_eq!(exact_sum(one, other), Err(Error::OutOfRange), "{one} + {other}");
+        }
+    }
+
+    #[test]
+    fn a_sum_of_zero_has_no_sign() {
+        let zero = Total::default();
+        assert_eq!(zero.less(zero).unwrap().decimal().to_string(), "0");
+        let one = zero.plus(amount("1.50")).unwrap();
+        for sum in
+            [one.less(one), zero.less(one).and_then(|debt| debt.and(one)), zero.less(one.less(one).unwrap())]
+        {
+            assert_eq!(format!("{:.10}", sum.unwrap().decimal()), "0.0000000000");
         }
     }
 

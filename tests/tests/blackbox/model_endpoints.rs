@@ -64,6 +64,13 @@ fn terms(metered: &Value) -> Value {
     names.iter().map(|name| metered[*name].clone()).collect()
 }
 
+/// What a call held.
+async fn hold(merchant: &Merchant, response: &Response) -> Value {
+    let opened = merchant.of_kind("request.opened").await;
+    let request_id = response.request_id();
+    opened.iter().find(|event| event.body["request_id"] == request_id.as_str()).unwrap().body["hold"].clone()
+}
+
 async fn send(managed: &Managed, request: Request) -> Response {
     request.send(managed.address()).await.expect("the gateway answers")
 }
@@ -82,6 +89,7 @@ fn the_model_chooses_the_provider_and_the_charge_is_that_of_a_forwarded_call() {
         let forwarded = managed.send(key, forwarded.body(Body::Whole(plain.as_bytes().to_vec()))).await;
         let oracle = merchant.charged(&forwarded).await;
         assert_eq!(oracle["total_merchant_cost"], COST);
+        let held = hold(&merchant, &forwarded).await;
         for body in [plain, &prefixed] {
             let response = managed.send(key, post(CHAT, body)).await;
             assert_eq!((response.status, response.text().as_str()), (200, COMPLETION));
@@ -89,6 +97,7 @@ fn the_model_chooses_the_provider_and_the_charge_is_that_of_a_forwarded_call() {
             assert_eq!(String::from_utf8_lossy(&call.body), plain, "all but the prefix is unchanged");
             assert_eq!(call.head.all("authorization"), ["Bearer sk-managed-openai"]);
             assert_eq!(terms(&merchant.charged(&response).await), terms(&oracle));
+            assert_eq!(hold(&merchant, &response).await, held);
             let shown = merchant.shown(&response.request_id(), "completed").await;
             assert_eq!(shown["endpoint"], format!("POST {}", openai.url));
             assert_eq!(
