@@ -25,6 +25,7 @@ own_namespace() {
     ip link set lo up
     bin=$(ls -d /usr/lib/postgresql/*/bin | sort -V | tail -n 1)
     farthing=${FARTHING_TEST_PROGRAM:-${CARGO_TARGET_DIR:-$PWD/target}/debug/farthing}
+    [ -x "$farthing" ] || { echo "There is no $farthing. Run: cargo build -p farthing"; exit 1; }
     folder=$(mktemp -d "${TMPDIR:-/tmp}/farthing-page-XXXXXX")
     trap 'code=$?; trap - EXIT; rm -rf "$folder"; exit $code' EXIT
     chmod 755 "$folder"
