@@ -130,28 +130,28 @@ fn anthropics_limit_is_the_catalogues_where_the_client_names_none() {
     run(async {
         let managed = Managed::start(&[]).await;
         let merchant = Merchant::funded("100").await;
-        let (key, endpoint) = (&merchant.secret_key, messages(&managed));
+        let key = &merchant.secret_key;
+        let endpoint = managed.anthropic.endpoint_at("/v1/messages", |_| json_text(200, MESSAGE));
         let chat = |model: &str| json!({"model": model, "messages": [{"role": "user", "content": "Hi"}]});
         let response = |model: &str| json!({"model": model, "input": "Hi"});
         // As deploy/prices/catalogue.json has them.
         for (model, most) in [("claude-haiku-4-5", 64_000), ("claude-sonnet-4-6", 128_000)] {
-            for body in [chat(model), response(model)] {
-                let request = rewrite("openai", &endpoint.url, &body);
+            for request in [
+                rewrite("openai", &endpoint.url, &chat(model)),
+                Request::new("POST", "/v1/chat/completions").json(&chat(model)),
+                Request::new("POST", "/v1/responses").json(&response(model)),
+            ] {
                 managed.send(key, request).await.expect(200);
                 let sent: Value = serde_json::from_slice(&endpoint.calls().pop().unwrap().body).unwrap();
-                assert_eq!(sent["max_tokens"], most, "{body}: {sent}");
+                assert_eq!(sent["max_tokens"], most, "{model}: {sent}");
             }
-            let request = Request::new("POST", "/v1/chat/completions").json(&chat(model));
-            managed.send(key, request).await.expect(200);
-            let sent: Value = serde_json::from_slice(&endpoint.calls().pop().unwrap().body).unwrap();
-            assert_eq!(sent["max_tokens"], most, "{model}: {sent}");
         }
         // The caller's own key calls a model that the catalogue does not have.
         let calls = endpoint.calls().len();
         let own = token(&json!({"secret_key": key, "provider_key": "sk-own"}));
         let refused = managed.send(&own, rewrite("openai", &endpoint.url, &chat("claude-unlisted"))).await;
         let error = refused.refused(400, "conversion_unsupported");
-        assert_eq!(error["issues"][0]["path"], json!(["max_tokens"]), "{error}");
+        assert_eq!(error["issues"][0]["path"], json!(["max_completion_tokens"]), "{error}");
         assert_eq!(endpoint.calls().len(), calls);
         merchant.nothing_is_held().await;
     });
