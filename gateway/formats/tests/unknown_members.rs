@@ -1,8 +1,6 @@
 //! Nothing of a request is dropped silently: a member that no reader knows is refused by its path, wherever it stands, or
 //! it is in the converted request, where the provider decides (schemas, arguments, results of tools).
 
-#![expect(clippy::unwrap_used, reason = "tests unwrap, their helpers included")]
-
 use std::fs;
 use std::path::Path;
 
