@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use farthing_api::catalogue::{self, Catalogue};
+use farthing_core::model_price::PriceFile;
 
 const BUILT_IN: &str = include_str!("../prices/catalogue.json");
 
@@ -24,6 +25,13 @@ impl Prices {
         }
         Ok(catalogue)
     }
+}
+
+/// What an auditor is told of the file that a price was taken from.
+pub(crate) fn name(file: &PriceFile) -> String {
+    let PriceFile { taken, sha256 } = file;
+    let built_in = if *file == PriceFile::new(*taken, BUILT_IN) { "the built-in one, " } else { "" };
+    format!("{built_in}prices of {taken}, SHA-256 {sha256}")
 }
 
 /// The catalogue in the file at `path`.

@@ -17,6 +17,7 @@ use serde_json::Value;
 use crate::database::Database;
 use crate::exit_code::Soundness;
 use crate::output::{OutputFormat, Shown, print_line, timestamp};
+use crate::price_files;
 
 /// Flags of `audit explain`.
 #[derive(Debug, Clone, clap::Args)]
@@ -102,7 +103,10 @@ fn print_opened(opened: &RequestOpened) -> Result<()> {
     show_some("model", opened.model.as_deref())?;
     show_some("reported as", opened.reported_id.as_deref())?;
     match &opened.model_price {
-        Some(price) => show("list price", price_text(price))?,
+        Some(price) => {
+            show("list price", price_text(price))?;
+            show_some("price file", price.file.as_ref().map(price_files::name))?;
+        }
         None => show("list price", "none")?,
     }
     if let Some(terms) = &opened.terms {

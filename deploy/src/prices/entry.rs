@@ -63,7 +63,7 @@ struct Step {
 
 impl Price {
     fn new(price: &ModelPrice) -> Self {
-        let ModelPrice { rates, per_request, per_character, per_second, above } = price;
+        let ModelPrice { rates, per_request, per_character, per_second, above, file: _ } = price;
         let step = |Above { input_tokens, rates }: &Above| Step {
             input_tokens: *input_tokens,
             rates: Rates::new(*rates),

@@ -1,9 +1,12 @@
 //! Model prices: a provider's list prices. Like a meter's terms, a price is frozen into each request at
 //! admission, so replay never needs the current catalogue (completion.md sections 3 and 5).
 
+use chrono::NaiveDate;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 
 use crate::money::Amount;
+use crate::secret::hex;
 use crate::usage::Usage;
 
 /// Dollars per 1,000,000 tokens of each kind. An unlisted cache rate falls back to the input rate; an unlisted rate
@@ -34,6 +37,22 @@ pub struct Above {
     pub rates: TokenRates,
 }
 
+/// The file of list prices that a price comes from, for audits: nothing is charged by it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PriceFile {
+    /// The day on which its prices were taken, as the file says.
+    pub taken: NaiveDate,
+    /// The SHA-256 of its bytes, in lower-case hexadecimal digits, as `sha256sum` prints it.
+    pub sha256: String,
+}
+
+impl PriceFile {
+    /// The file of this text.
+    pub fn new(taken: NaiveDate, text: &str) -> Self {
+        Self { taken, sha256: hex(&Sha256::digest(text)) }
+    }
+}
+
 /// A provider's list price of a model, in US dollars. Anything that is not listed is free.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ModelPrice {
@@ -52,6 +71,9 @@ pub struct ModelPrice {
     /// Higher rates for long calls.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub above: Vec<Above>,
+    /// Where the price comes from; `None` in requests from before this was recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<PriceFile>,
 }
 
 /// The token rates of one call, with all fallbacks applied.

@@ -374,6 +374,7 @@ fn a_request_is_explained_from_its_credential_to_the_last_digit() {
         let shown = text(merchant.instance, &["explain", &id]).await;
         for part in [
             "credential      a secret key, a customer and a meter: the customer pays the fee",
+            "price file      the built-in one, prices of 2026-",
             "tier            from 2000: 500.0000000000",
             "provider cost   0.0056150000 = input 0.0026150000 + output 0.0030000000",
             "fee line        0.1530000000 = 306 in the tier from 2000 at 500.0000000000",

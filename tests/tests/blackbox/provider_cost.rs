@@ -1,6 +1,8 @@
 //! The provider cost of a call and who pays it: list prices, managed provider keys, percentage meters (completion.md
 //! sections 3 to 5).
 
+use std::path::Path;
+
 use farthing_tests::books::Books;
 use farthing_tests::instance::program;
 use farthing_tests::managed::Managed;
@@ -10,6 +12,8 @@ use farthing_tests::provider::{
 };
 use farthing_tests::run;
 use serde_json::{Value, json};
+
+const CATALOGUE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/prices/catalogue.json");
 
 const NOTHING: &str = "0.0000000000";
 
@@ -26,6 +30,13 @@ async fn percentage_meter(merchant: &Merchant, rate: &str, payers: (&str, &str))
             "base_cost_payer": payers.0, "service_charge_payer": payers.1,
         }))
         .await
+}
+
+/// What `sha256sum` prints of a file.
+fn sha256sum(file: &Path) -> String {
+    let output = std::process::Command::new("sha256sum").arg(file).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()[..64].to_owned()
 }
 
 /// The amounts of a call: cost, fee, service charge, and the shares of wallet and merchant.
@@ -404,6 +415,14 @@ fn an_operators_prices_override_the_built_in_ones_and_an_invalid_file_prevents_t
             let response = managed.ask(&merchant.secret_key, &endpoint.url, model).await;
             assert_eq!(merchant.charged(&response).await["model_cost"]["total"], cost, "{model}");
         }
+        let listed = managed.ask(&merchant.secret_key, &endpoint.url, "gpt-4o-mini").await;
+        merchant.charged(&listed).await;
+        let opened = merchant.of_kind("request.opened").await;
+        let recorded: Vec<_> = opened.iter().map(|event| event.body["model_price"]["file"].clone()).collect();
+        let own = json!({"taken": "2026-11-21", "sha256": sha256sum(&folder.join("good.json"))});
+        let catalogue: Value = serde_json::from_str(&std::fs::read_to_string(CATALOGUE).unwrap()).unwrap();
+        let built_in = json!({"taken": catalogue["taken"], "sha256": sha256sum(Path::new(CATALOGUE))});
+        assert_eq!(recorded, [own.clone(), own.clone(), own, built_in]);
         let bad = file("bad.json", r#"{"provider":"openai","model":"m","input_per_1m":0.15}"#);
         let database_url = merchant.instance.ready().database_url;
         let output = tokio::process::Command::new(program())

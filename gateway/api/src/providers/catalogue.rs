@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, NaiveDate, NaiveTime, Utc};
-use farthing_core::model_price::{Above, ModelPrice, TokenRates};
+use farthing_core::model_price::{Above, ModelPrice, PriceFile, TokenRates};
 use farthing_core::money::Amount;
 use farthing_core::usage::Split;
 use serde::Deserialize;
@@ -119,7 +119,7 @@ impl Step {
 }
 
 impl Entry {
-    fn price(&self) -> ModelPrice {
+    fn price(&self, file: Option<PriceFile>) -> ModelPrice {
         ModelPrice {
             rates: TokenRates {
                 input_per_1m: self.input_per_1m,
@@ -131,6 +131,7 @@ impl Entry {
             per_character: self.per_character,
             per_second: self.per_second,
             above: self.above.iter().map(Step::above).collect(),
+            file,
         }
     }
 
@@ -182,17 +183,17 @@ impl Catalogue {
         let file: File = serde_json::from_str(json)?;
         file.licence.as_ref().ok_or(Error::Origin { field: "licence" })?;
         let taken = file.taken.ok_or(Error::Origin { field: "taken" })?;
-        Self::of_models(file.models, taken)
+        Self::of_models(file.models, taken, Some(&PriceFile::new(taken, json)))
     }
 
     /// Reads a file that need not have `licence` and `taken`, to compare its prices with those of another. Without a day,
     /// they count as taken on 1970-01-01.
     pub fn read_prices(json: &str) -> Result<Self, Error> {
         let file: File = serde_json::from_str(json)?;
-        Self::of_models(file.models, file.taken.unwrap_or_default())
+        Self::of_models(file.models, file.taken.unwrap_or_default(), None)
     }
 
-    fn of_models(models: Vec<Entry>, taken: NaiveDate) -> Result<Self, Error> {
+    fn of_models(models: Vec<Entry>, taken: NaiveDate, file: Option<&PriceFile>) -> Result<Self, Error> {
         let taken_at = taken.and_time(NaiveTime::MIN).and_utc();
         let mut catalogue = Self::default();
         for entry in models {
@@ -204,7 +205,7 @@ impl Catalogue {
             let models = catalogue.providers.entry(entry.provider.clone()).or_default();
             for name in std::iter::once(&entry.model).chain(&entry.aliases) {
                 let max_tokens = Split { input: entry.max_input_tokens, output: entry.max_output_tokens };
-                let listed = Listed { price: entry.price(), max_tokens, taken_at };
+                let listed = Listed { price: entry.price(file.cloned()), max_tokens, taken_at };
                 if models.insert(name.clone(), listed).is_some() {
                     return Err(wrong("a name of it stands twice in the file"));
                 }
@@ -262,6 +263,8 @@ mod tests {
         assert_eq!(listed.price.rates.input_per_1m, Some("1.5".parse().unwrap()));
         assert_eq!(listed.price.above[0].rates.output_per_1m, Some("2".parse().unwrap()));
         assert_eq!(listed.taken_at.to_rfc3339(), "2026-11-20T00:00:00+00:00");
+        let day = listed.taken_at.date_naive();
+        assert_eq!(listed.price.file, Some(PriceFile::new(day, &json)), "each call records its file");
         for (provider, model) in [("p", "m-2024-01-01"), ("p", "M"), ("q", "m"), ("p", "")] {
             assert_eq!(catalogue.find(provider, model), None, "{provider} {model}");
         }

@@ -71,7 +71,8 @@ fn asked() -> impl Strategy<Value = Asked> {
     let extra = || proptest::option::weighted(0.2, (0_u32..20).prop_map(cents_to_amount));
     let listed = (rates(), proptest::collection::vec(above, 0..3), extra(), extra(), extra()).prop_map(
         |(rates, above, per_request, per_character, per_second)| {
-            ListPrice::Listed(ModelPrice { rates, per_request, per_character, per_second, above })
+            let price = ModelPrice { rates, per_request, per_character, per_second, above, file: None };
+            ListPrice::Listed(price)
         },
     );
     let key = prop_oneof![3 => Just(ProviderKeyType::Managed), 1 => Just(ProviderKeyType::Unmanaged)];

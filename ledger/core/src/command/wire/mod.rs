@@ -8,7 +8,7 @@
 //! Two releases run together during an upgrade. A receiver refuses a command, and a field of a command, that it does
 //! not know. So a field that is added is optional and left out while it is `None`: a leader of the release before
 //! decides the commands that do not use it. A field added to a type of an event, such as [`Price`](crate::meter::Price),
-//! is ignored by that leader; a command that uses such a field needs a name of its own.
+//! is ignored by that leader; a command that uses such a field needs a name of its own, unless nothing is decided by it.
 
 #[cfg(test)]
 mod sample_values;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, NaiveDate, Utc};
 use rust_decimal::Decimal;
 use serde::de::DeserializeOwned;
 use ulid::Ulid;
@@ -24,7 +24,7 @@ use crate::ids::{
     PaymentMethodId, PlanId, RequestId, SecretKeyId, SpendKeyId, SubscriptionId, WalletId, WebhookId,
 };
 use crate::meter::{OnDisconnect, Payer, Price, RateType, Tier, TierType, Tiers, TokenBasis};
-use crate::model_price::{Above, ListPrice, ModelPrice, TokenRates};
+use crate::model_price::{Above, ListPrice, ModelPrice, PriceFile, TokenRates};
 use crate::money::{self, Amount};
 use crate::plan::{BillingInterval, PlanTerms, Rollover};
 use crate::pricing::{InputLimit, SizeHint};
@@ -109,7 +109,8 @@ pub(super) fn price() -> Price {
 pub(super) fn model_price() -> ModelPrice {
     let rates = TokenRates { input_per_1m: Some(dollars("1.25")), ..TokenRates::default() };
     let above = vec![Above { input_tokens: u64::MAX, rates }];
-    ModelPrice { rates, per_second: Some(dollars("0.0000000001")), above, ..ModelPrice::default() }
+    let file = Some(PriceFile::new(NaiveDate::MAX, "{}"));
+    ModelPrice { rates, per_second: Some(dollars("0.0000000001")), above, file, ..ModelPrice::default() }
 }
 
 pub(super) fn metered() -> Metered {
