@@ -191,3 +191,79 @@ fn every_optional_member_is_set_in_one_golden_file_and_not_set_in_another() {
     let lacking: Vec<_> = optional.iter().filter(|(_, seen)| !(seen.set && seen.unset)).collect();
     assert!(lacking.is_empty(), "no golden file has these members set, or not set: {lacking:#?}");
 }
+
+/// The values of an enumeration that a decoder names when it finds another one: "unknown variant `x`, expected `a` or `b`",
+/// or "expected one of `a`, `b`, `c`".
+fn values_in(error: &str) -> Option<Vec<String>> {
+    let (_, expected) = error.split_once("unknown variant `")?.1.split_once(", expected ")?;
+    let (expected, _) = expected.split_once(" at line ")?;
+    Some(expected.split('`').skip(1).step_by(2).map(ToOwned::to_owned).collect())
+}
+
+/// The JSON pointers of all texts, and of all objects with one member, which may be a variant with its members.
+fn candidates(value: &Value, pointer: &str, path: &str, found: &mut Vec<(String, String)>) {
+    match value {
+        Value::Object(members) => {
+            if members.len() == 1 {
+                found.push((pointer.to_owned(), path.to_owned()));
+            }
+            for (name, value) in members {
+                let escaped = name.replace('~', "~0").replace('/', "~1");
+                candidates(value, &format!("{pointer}/{escaped}"), &format!("{path}/{name}"), found);
+            }
+        }
+        Value::Array(values) => {
+            for (at, value) in values.iter().enumerate() {
+                candidates(value, &format!("{pointer}/{at}"), &format!("{path}/[]"), found);
+            }
+        }
+        Value::String(_) => found.push((pointer.to_owned(), path.to_owned())),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// What is known of a place that takes the values of an enumeration.
+#[derive(Debug, Default)]
+struct Enumeration {
+    known: BTreeSet<String>,
+    /// Those that a golden file has, or that are left out of an event because they are the default.
+    seen: BTreeSet<String>,
+}
+
+#[test]
+fn every_value_of_every_enumeration_stands_in_a_golden_file() {
+    let mut enumerations: BTreeMap<(&str, i32, String), Enumeration> = BTreeMap::new();
+    for golden in Golden::all() {
+        let whole: Value = serde_json::from_str(&golden.text).unwrap();
+        let mut found = Vec::new();
+        candidates(&whole, "", "", &mut found);
+        for (pointer, path) in found {
+            let with = |value: &str| {
+                let mut probe = whole.clone();
+                let place = probe.pointer_mut(&pointer).unwrap();
+                *place = match place.as_object().and_then(|members| members.values().next()) {
+                    Some(members) => json!({ value: members }),
+                    None => json!(value),
+                };
+                probe
+            };
+            let error = decode(golden.kind, golden.version, &with(NO_MEMBER).to_string());
+            let Some(values) = error.err().and_then(|error| values_in(&error.to_string())) else { continue };
+            let Enumeration { known, seen } =
+                enumerations.entry((golden.kind, golden.version, path)).or_default();
+            let is_default = |value: &str| {
+                golden.written(&with(value)).is_some_and(|written| written.pointer(&pointer).is_none())
+            };
+            seen.extend(values.iter().filter(|value| is_default(value)).cloned());
+            known.extend(values);
+            let value = match whole.pointer(&pointer).unwrap() {
+                Value::Object(members) => members.keys().next().cloned(),
+                text => text.as_str().map(ToOwned::to_owned),
+            };
+            seen.extend(value);
+        }
+    }
+    assert!(enumerations.len() > 20, "{enumerations:#?}");
+    enumerations.retain(|_, Enumeration { known, seen }| !known.is_subset(seen));
+    assert!(enumerations.is_empty(), "no golden file has some of these values: {enumerations:#?}");
+}
