@@ -206,7 +206,7 @@ class Build:
             return json.load(answer)
 
     def add_merchant(self):
-        """A merchant with a customer and a meter; adds the token of the customer's calls."""
+        """A merchant with a customer and a meter, which it returns; adds the token of the customer's calls."""
         merchant = self.operate(["merchant", "create", "--name", "compared"])
         credit = ["wallet", "credit", "--amount", "1000000", "--reason", "a comparison"]
         self.operate([*credit, "--merchant", merchant["merchant_id"]])
@@ -216,6 +216,7 @@ class Build:
             "name": "per call", "rate_type": "fixed", "tier_type": "requests",
             "tiers": [{"start": 0, "rate": "0.0001"}], "service_charge_payer": "merchant"})
         self.merchants.append(token_of(merchant, customer, meter))
+        return merchant, customer, meter
 
     def used(self):
         """CPU seconds of each part so far."""

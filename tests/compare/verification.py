@@ -10,8 +10,10 @@ and balances of its own, so that the log holds from its first event to its last.
 
 import argparse
 import hashlib
+import http.client
 import json
 import os
+import re
 import shutil
 import signal
 import struct
@@ -20,6 +22,7 @@ import sys
 import tempfile
 import time
 import urllib.parse
+import urllib.request
 from decimal import Decimal
 
 from compare import Build, cpu, eventually, wrk
@@ -108,6 +111,44 @@ class Chain:
         return struct.pack(">h", len(fields)) + b"".join(struct.pack(">i", len(field)) + field for field in fields)
 
 
+def furnish(build, merchant, _, meter):
+    """Gives a merchant something in every read table that calls do not fill. Returns a spend key, for a call that fills the
+    rest."""
+    def post(path, **body):
+        return build.rest(merchant, path, body)
+
+    card = {"number": "4242424242424242", "exp_month": 12, "exp_year": 2040, "cvc": "123"}
+    method = post("/v1/payment_methods", card=card)["payment_method_id"]
+    post("/v1/wallet/fund", amount="10", payment_method_id=method)
+    key = post("/v1/spend_keys", name="a laptop", spend_limit={"amount": "10", "cycle": "monthly"})
+    key = post(f"/v1/spend_keys/{key['spend_key_id']}/rotate")
+    bundle = {"name": "more", "cost": "1", "credit_amount": "2"}
+    plan = post("/v1/plans", name="free", period_amount=0, included_credit="1", meter_ids=[meter["meter_id"]],
+                credit_bundles=[bundle])
+    subscriber = post("/v1/customers", reference_id="subscriber of " + merchant["merchant_id"])["customer_id"]
+    post("/v1/subscriptions", customer_id=subscriber, plan_id=plan["plan_id"])
+    session = post("/v1/checkout_sessions", checkout_mode="credit_bundle", customer_id=subscriber,
+                   origin_url="https://app.example/", credit_bundle_id=plan["credit_bundles"][0]["credit_bundle_id"])
+    buy(session["url"], plan["credit_bundles"][0]["cost"])
+    post("/v1/requests", request_id="reported", customer_id=subscriber, meter_slug=meter["meter_slug"], metadata={"team": "blue"})
+    build.operate(["key", "issue", "--merchant", merchant["merchant_id"]])
+    return key["key"]
+
+
+def buy(page, price):
+    """Buys the bundle of a checkout page with a card."""
+    with urllib.request.urlopen(page) as answer:
+        credit = re.search('name="credit" value="([^"]*)"', answer.read().decode())[1]
+    form = {"price": price, "credit": credit, "pay": "card", "card_number": "4242424242424242", "card_expiry": "04/39",
+            "card_cvc": "123"}
+    address = urllib.parse.urlsplit(page)
+    pages = http.client.HTTPConnection(address.netloc)
+    pages.request("POST", address.path, urllib.parse.urlencode(form), {"Content-Type": "application/x-www-form-urlencoded"})
+    answer = pages.getresponse()
+    if answer.status != 303:
+        sys.exit(f"the bundle is not bought: {answer.status} {answer.read()}")
+
+
 def append(build, chains, events, lines_of=Chain.call):
     """Appends copies of calls, or what else `lines_of` makes, until the log has `events` events."""
     copy = subprocess.Popen(["psql", "-X", "-q", build.url, "-c", f"COPY ledger.batches ({COLUMNS}) FROM STDIN BINARY"],
@@ -194,7 +235,7 @@ def digests(build):
     for model in READ_MODELS:
         report = build.operate(["projections", "verify", model, "--sha256"])
         for table in report["tables"]:
-            if table["live"] != table["rebuilt"]:
+            if table["live"] != table["rebuilt"] or not table["rows"]:
                 sys.exit(f"{model}: {table}")
             print(f"| {model}.{table['table']} | {table['rows']} | {table['live'][:16]}… | {table['rebuilt'][:16]}… |", flush=True)
 
@@ -215,14 +256,17 @@ def main():
     build, mock = None, None
     try:
         build = Build("verified", options.program, folder, options)
-        for _ in range(options.merchants):
-            build.add_merchant()
+        spend_keys = [furnish(build, *build.add_merchant()) for _ in range(options.merchants)]
         ready = os.path.join(folder, "mock.json")
         mock = subprocess.Popen([options.program, "mock-provider", "--listen", "127.0.0.1:0", "--openai-listen",
                                  "127.0.0.1:0", "--ready-file", ready],
                                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         address = eventually("the mock provider", lambda: json.load(open(ready)))
         target = "/v1/forward?u=" + urllib.parse.quote(f"http://{address['listen'][0].split('//')[-1]}/usage", safe="")
+        for key in spend_keys:
+            call = urllib.request.Request(f"http://127.0.0.1:{build.gateways[0][1]}{target}",
+                                          headers={"Authorization": f"Bearer {key}"})
+            urllib.request.urlopen(call).close()
         wrk([(target, token) for token in build.merchants], [port for _, port in build.gateways], 8, 2, folder)
         at_rest = ("SELECT count(*) = 0 FROM ledger.heads AS h JOIN ledger.checkpoints AS c USING (partition) "
                    "WHERE h.position <> c.position")
