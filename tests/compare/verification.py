@@ -167,6 +167,25 @@ def append(build, chains, events, lines_of=Chain.call):
     build.sql("CHECKPOINT", "ANALYZE ledger.batches")
 
 
+class Snapshots:
+    """Watches the age of the oldest snapshot on the server, ten times a second: old rows are kept while it lasts."""
+
+    AGE = ("SELECT coalesce(max(extract(epoch FROM clock_timestamp() - xact_start)), 0) FROM pg_stat_activity "
+           "WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid()")
+
+    def __init__(self, build):
+        self.process = subprocess.Popen(["psql", "-X", "-A", "-t", "-q", build.url], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, text=True)
+        self.process.stdin.write(self.AGE + " \\watch 0.1\n")
+        self.process.stdin.flush()
+
+    def oldest(self):
+        """The greatest age in seconds since it began."""
+        self.process.send_signal(signal.SIGTERM)
+        lines, _ = self.process.communicate()
+        return max((float(line) for line in lines.split() if line.replace(".", "", 1).isdigit()), default=0)
+
+
 def run(command, stdout=None):
     """Runs a command: seconds, CPU seconds of its own, the most memory in MB, its exit code and its output."""
     began = time.monotonic()
@@ -184,43 +203,47 @@ def run(command, stdout=None):
         return took, used, peak, process.returncode, out.read()
 
 
-def verify(build, more=()):
-    took, used, peak, code, out = run([build.program, "audit", "verify", "--json", "--skip-read-tables", "--database-url",
-                                       build.url, *more])
+def verify(build, more=("--skip-read-tables",)):
+    took, used, peak, code, out = run([build.program, "audit", "verify", "--json", "--database-url", build.url, *more])
     report = json.loads(out)
     if code or report["verdict"] != "verified":
         sys.exit(f"the log is not sound: {out[:2000]}")
     return took, used, peak, report
 
 
-def measure(build, rounds, folder, has_checkpoints):
+def measure(build, rounds, folder, has_checkpoints, has_projector):
     head = build.head()
     size = build.sql("SELECT pg_size_pretty(pg_total_relation_size('ledger.batches'))")
     print(f"\n{head} events in {build.sql('SELECT count(*) FROM ledger.batches')} record batches, {size} with indexes\n")
-    print("| what | seconds | events/s | CPU s: program, Postgres | memory of the program, MB |\n|---|---|---|---|---|")
+    print("| what | seconds | events/s | CPU s: program, Postgres | memory of the program, MB | oldest snapshot, s |\n"
+          "|---|---|---|---|---|---|")
     rows = f"SELECT {COLUMNS} FROM ledger.batches"
     server = ["psql", "-X", "-q", build.url, "-c", f"COPY ({rows}) TO '/dev/null'"]
     client = ["psql", "-X", "-q", build.url, "-c", f"COPY ({rows}) TO STDOUT"]
 
     def show(what, measured, *arguments):
-        before = build.used()["Postgres"]
+        before, snapshots = build.used()["Postgres"], Snapshots(build)
         took, used, peak, *rest = measured(*arguments)
+        oldest = snapshots.oldest()
         # A backend counts as soon as it has ended.
         time.sleep(0.5)
         postgres = build.used()["Postgres"] - before
-        print(f"| {what} | {took:.1f} | {head / took:.0f} | {used:.1f}, {postgres:.1f} | {peak:.0f} |", flush=True)
+        print(f"| {what} | {took:.1f} | {head / took:.0f} | {used:.1f}, {postgres:.1f} | {peak:.0f} | {oldest:.1f} |",
+              flush=True)
         return rest
 
     for _ in range(rounds):
         show("`COPY` to /dev/null by the server", run, server)
         show("`COPY` to stdout, discarded", run, client, subprocess.DEVNULL)
         show("`audit verify`", verify, build)
-        show("`audit verify --jobs 1`", verify, build, ["--jobs", "1"])
+        show("`audit verify --jobs 1`", verify, build, ["--skip-read-tables", "--jobs", "1"])
+    if has_projector:
+        show("`audit verify` with the read tables", verify, build, [])
     if has_checkpoints:
         checkpoints = os.path.join(folder, f"checkpoints-{head}")
         key = os.path.join(folder, "audit.pem")
         subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", key], check=True, stderr=subprocess.DEVNULL)
-        flags = ["--checkpoints", checkpoints, "--key-file", key, "--checkpoint-every", "250000"]
+        flags = ["--skip-read-tables", "--checkpoints", checkpoints, "--key-file", key, "--checkpoint-every", "250000"]
         show("`audit verify`, writing checkpoints", verify, build, flags)
         report, = show("`audit verify` from the last checkpoints", verify, build, flags)
         print(f"\nThe last run trusted {report['trusted_events']} events and verified {report['events']}.")
@@ -249,6 +272,7 @@ def main():
     parser.add_argument("--merchants", type=int, default=4)
     parser.add_argument("--customers", type=int, default=0, help="add customers at the end, to see what states take")
     parser.add_argument("--digests", action="store_true", help="also compare the read tables at the first size")
+    parser.add_argument("--read-tables", action="store_true", help="let the projector follow, and verify the read tables, too")
     options = parser.parse_args()
     options.gateways, options.stock, options.set, options.gateway = 1, [], [], []
     folder = tempfile.mkdtemp(prefix="farthing-verification-")
@@ -277,16 +301,18 @@ def main():
         chains = [Chain(build, int(partition)) for partition in used]
         help_text = subprocess.run([options.program, "audit", "verify", "--help"], capture_output=True, text=True).stdout
         for number, events in enumerate(int(size) for size in options.events.split(",")):
-            if number == 1:
+            if number == 1 and not options.read_tables:
                 build.projector.send_signal(signal.SIGTERM)
                 build.projector.wait(60)
             append(build, chains, events)
             if number == 0 and options.digests:
                 digests(build)
-            measure(build, options.rounds, folder, "--checkpoints" in help_text)
+            if options.read_tables:
+                eventually("the read tables show the log", lambda: build.shown() >= build.head(), 1800)
+            measure(build, options.rounds, folder, "--checkpoints" in help_text, options.read_tables)
         if options.customers:
             append(build, chains, sum(chain.position for chain in chains) + options.customers, Chain.new_customer)
-            measure(build, 1, folder, "--checkpoints" in help_text)
+            measure(build, 1, folder, "--checkpoints" in help_text, options.read_tables)
     finally:
         if build:
             build.stop()
