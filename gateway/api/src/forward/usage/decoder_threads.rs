@@ -54,10 +54,13 @@ fn run(jobs: &Mutex<Receiver<Job>>) {
     }
 }
 
-/// Lowers the priority of this thread. Where only whole processes have one, or it cannot be lowered, nothing changes.
+/// Lowers the priority of this thread, and never raises it. Where only whole processes have one, or it cannot be lowered, nothing
+/// changes.
 fn give_way() {
     #[cfg(target_os = "linux")]
-    if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
+    if let Err(error) = rustix::process::getpriority_process(None)
+        .and_then(|own| rustix::process::setpriority_process(None, NICENESS.max(own)))
+    {
         tracing::debug!(event = "forward.decoder_priority", %error, "the priority of a thread cannot be lowered");
     }
 }

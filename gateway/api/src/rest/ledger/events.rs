@@ -171,9 +171,10 @@ mod tests {
                 hidden += usize::from(body.contains(&member));
                 assert!(!shown.get().contains(&member), "{shown}");
             }
-            // A hash of a key has 64 hexadecimal digits.
+            // A hash of a key has 64 hexadecimal digits, as that of a price file has, which is no secret.
             let is_hash = |word: &str| word.len() == 64 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
-            assert!(!shown.get().split('"').any(is_hash), "{shown}");
+            let words: Vec<_> = shown.get().split('"').collect();
+            assert!(!words.windows(3).any(|w| is_hash(w[2]) && w[..2] != ["sha256", ":"]), "{shown}");
             files += 1;
         }
         assert!(files > 40 && hidden >= 9, "{files} files, {hidden} hidden members");
