@@ -394,13 +394,15 @@ fn another(column: &str, data_type: &str) -> Option<String> {
 }
 
 /// The key of the row in the table `kept`, a copy of one of `table`: the names of its columns, and their values as a finding has
-/// them.
+/// them. A table without a key has the whole row, of which a finding shows the beginning.
 async fn key_of_kept(sql: &tokio_postgres::Client, table: &str) -> (Vec<String>, String) {
     let columns: Vec<String> =
         sql.query(KEY, &[&table]).await.unwrap().iter().map(|row| row.get(0)).collect();
-    assert!(!columns.is_empty(), "{table} has no key");
     let row = sql.query_one("SELECT row_to_json(kept)::text FROM kept", &[]).await.unwrap();
     let row: Map<String, Value> = serde_json::from_str(row.get(0)).unwrap();
+    if columns.is_empty() {
+        return (row.keys().cloned().collect(), String::new());
+    }
     let values = columns.iter().map(|column| match &row[column] {
         Value::String(text) => text.clone(),
         other => other.to_string(),
@@ -468,7 +470,12 @@ fn every_change_of_a_read_row_is_found() {
             let what = if deletes || changes_key { "is missing" } else { "is not the fold of its events" };
             let named = format!("partition {partition}: the row {key} of {name} {what}");
             let findings = found["findings"].as_array().unwrap();
-            let finding = findings.iter().find(|finding| finding["text"] == named.as_str());
+            // Two rows without a key whose beginnings are alike count as one that was changed.
+            let is_named = |text: &str| match named.split_once("the row  of ") {
+                Some((before, _)) => text.starts_with(before) && text.contains(&format!(" of {name} is ")),
+                None => text == named,
+            };
+            let finding = findings.iter().find(|finding| is_named(finding["text"].as_str().unwrap()));
             let finding = finding.unwrap_or_else(|| panic!("{column}, {named}: {report}"));
             assert_eq!(finding["partition"], partition, "{report}");
             assert_ne!(finding["expected"], finding["found"], "{report}");
