@@ -174,7 +174,12 @@ impl Instance {
     pub async fn shared() -> &'static Self {
         static SHARED: tokio::sync::OnceCell<Instance> = tokio::sync::OnceCell::const_new();
         // Short webhook retries: no test waits for minutes.
-        SHARED.get_or_init(|| Self::start_with(2, &["--webhook-retry-ms=100,200,400", SWEEP_AFTER])).await
+        let start = async || {
+            let instance = Self::start_with(2, &["--webhook-retry-ms=100,200,400", SWEEP_AFTER]).await;
+            post_mortem::watch_shared(&instance.folder);
+            instance
+        };
+        SHARED.get_or_init(start).await
     }
 
     /// Starts a separate instance.

@@ -1,9 +1,10 @@
 //! What the instances of a failed test logged, and what their databases were doing. It is printed when the test panics,
-//! because the folders are removed with the instances.
+//! because the folders are removed with the instances. The instance that many tests share belongs to each of them.
 
 use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use tokio_postgres::NoTls;
@@ -27,9 +28,18 @@ thread_local! {
     static FOLDERS: RefCell<Vec<PathBuf>> = const { RefCell::new(Vec::new()) };
 }
 
+/// The folder of the instance that the tests of this process share.
+static SHARED: OnceLock<PathBuf> = OnceLock::new();
+
 /// Adds the folder of an instance that the test of this thread starts.
 pub(crate) fn watch(folder: &Path) {
     FOLDERS.with_borrow_mut(|folders| folders.push(folder.to_owned()));
+}
+
+/// Makes `folder` that of the instance that all tests of this process share.
+pub(crate) fn watch_shared(folder: &Path) {
+    FOLDERS.with_borrow_mut(|folders| folders.retain(|own| own != folder));
+    SHARED.get_or_init(|| folder.to_owned());
 }
 
 /// Prints the post-mortem if the test of this thread panics while the value lives.
@@ -40,7 +50,8 @@ impl Drop for PostMortem {
         if !std::thread::panicking() {
             return;
         }
-        for folder in FOLDERS.take().into_iter().filter(|folder| folder.exists()) {
+        let folders = FOLDERS.take().into_iter().chain(SHARED.get().cloned());
+        for folder in folders.filter(|folder| folder.exists()) {
             eprintln!("{}", of(&folder));
         }
     }
@@ -48,7 +59,7 @@ impl Drop for PostMortem {
 
 /// The post-mortem of the instance in `folder`.
 fn of(folder: &Path) -> String {
-    let mut text = String::from("== The instance of the failed test\n");
+    let mut text = String::from("== An instance of the failed test\n");
     let logs = [folder.to_owned(), folder.join("data/logs")];
     let entries = logs.iter().filter_map(|logs| std::fs::read_dir(logs).ok()).flatten().flatten();
     let mut paths: Vec<_> = entries.map(|entry| entry.path()).collect();
