@@ -1,20 +1,25 @@
-//! A hold is never below the true cost of its call where a bound is known: over every model of the catalogue, the body's
-//! limits under names that its endpoint reads and under others, every shape of a report of tokens, whole and streamed,
-//! and every payer; the same at Bedrock, which the catalogue does not have, by prices of other models; and for speech,
-//! by the characters of its input. The body is read, the call opened, the report read and the call settled by the code
-//! that does so in a gateway.
+//! A hold is never below the true cost of its call where a bound is known: over every model of the catalogue, at the
+//! provider's public host and at hosts that the operator named, the body's limits under names that its endpoint reads and
+//! under others, lists of prompts, images, every shape of a report of tokens, whole and streamed, and every payer; the same
+//! of converted calls; at Bedrock, which the catalogue does not have, by prices of other models; and for speech, by the
+//! characters of its input. The body is read, the call opened, the report read and the call settled by the code that does
+//! so in a gateway.
 //!
 //! Nothing in a call says how many seconds of sound it has. A price per second has no bound, so a spend key holds the cap.
 
+mod converted;
 mod reports;
 mod shop;
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
+use farthing_core::event::{RequestMetered, RequestOpened};
 use farthing_core::model_price::ModelPrice;
 use farthing_core::money::Amount;
+use farthing_core::size_hint::SizeHint;
 use farthing_core::usage::{Cached, Split, Usage};
+use http::Uri;
 use proptest::prelude::*;
 use rust_decimal::{Decimal, RoundingStrategy};
 use serde_json::{Value, json};
@@ -23,9 +28,9 @@ use self::reports::{Form, OpenaiFormat, read_report};
 use self::shop::{BY_SPEND_KEY, HOLD_CAP, Shop, amount};
 use super::super::size;
 use super::shape::Shape;
-use super::{read_bedrock_options, read_request};
+use super::{RequestedOptions, read_bedrock_options, read_request};
 use crate::providers::catalogue::{Catalogue, Listed};
-use crate::providers::{BUILT_IN, Providers, UsageLimit};
+use crate::providers::{ProviderHost, Providers, UsageLimit};
 
 /// The catalogue that the program has.
 static CATALOGUE: LazyLock<Catalogue> =
@@ -45,14 +50,51 @@ struct Drawn {
     dialect: usize,
     /// The endpoint that is called; not always one that knows the body's dialect.
     path: &'static str,
+    host: Host,
+    input_kind: InputKind,
     /// The form of the answer.
     form: Form,
     payer: usize,
 }
 
+/// The host that is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Host {
+    /// The provider's public one.
+    Public,
+    /// One of the operator's, by the provider's name.
+    Named,
+    /// One of the operator's, by a name of its own.
+    OwnName,
+}
+
+/// What a body has beside its limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum InputKind {
+    /// One text.
+    Text,
+    /// A list of this many texts, each of which is answered.
+    Prompts(u64),
+    /// An image at a URL, which can be more tokens than bytes.
+    Image,
+}
+
 /// Endpoints of the formats.
-const PATHS: [&str; 5] =
-    ["/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1beta/models/m:generateContent", "/v2/chat"];
+const PATHS: [&str; 7] = [
+    "/v1/chat/completions",
+    "/v1/completions",
+    EMBEDDINGS,
+    "/v1/responses",
+    "/v1/messages",
+    "/v1beta/models/m:generateContent",
+    "/v2/chat",
+];
+
+/// The endpoint of embeddings.
+const EMBEDDINGS: &str = "/v1/embeddings";
+
+/// The name that the operator gives to a host.
+const OWN_NAME: &str = "our-models";
 
 /// The output limits of the dialects, and the numbers of answers beside them.
 const DIALECTS: [(&str, &str); 4] = [
@@ -79,7 +121,8 @@ fn keeps_to(provider: &str, path: &str, name: &str) -> bool {
             _ => name == "max_tokens",
         },
         "/v1/responses" => name == "max_output_tokens",
-        "/v1/messages" => name == "max_tokens",
+        "/v1/completions" | "/v1/messages" => name == "max_tokens",
+        EMBEDDINGS => false,
         // Cohere's own, which others do not have.
         "/v2/chat" => provider == "cohere" && name == "max_tokens",
         _ => name == "maxOutputTokens",
@@ -87,7 +130,7 @@ fn keeps_to(provider: &str, path: &str, name: &str) -> bool {
 }
 
 fn forms() -> impl Strategy<Value = Form> {
-    prop_oneof![Just(Form::Whole), Just(Form::Stream)]
+    prop_oneof![Just(Form::Whole), Just(Form::Stream), Just(Form::BinaryStream)]
 }
 
 fn drawn() -> impl Strategy<Value = Drawn> {
@@ -97,9 +140,12 @@ fn drawn() -> impl Strategy<Value = Drawn> {
     let bytes = prop_oneof![3 => 2_u64..5_000, 2 => 5_000_u64..2_000_000];
     let limit = proptest::option::weighted(0.7, 1_u64..=100);
     let path = proptest::sample::select(PATHS.to_vec());
-    let called = (0_usize..4, path, forms());
+    let host = prop_oneof![2 => Just(Host::Public), 1 => Just(Host::Named), 1 => Just(Host::OwnName)];
+    let input_kind = prop_oneof![3 => Just(InputKind::Text), 1 => (1_u64..4).prop_map(InputKind::Prompts), 1 => Just(InputKind::Image)];
+    let called = (0_usize..4, path, host, input_kind, forms());
     (limit, 1_u64..4, bytes, share(), share(), cached, share(), called, 0_usize..6).prop_map(
-        |(limit, answers, input_bytes, input, output, cached, reasoning, (dialect, path, form), payer)| {
+        |(limit, answers, input_bytes, input, output, cached, reasoning, called, payer)| {
+            let (dialect, path, host, input_kind, form) = called;
             Drawn {
                 limit,
                 answers,
@@ -110,6 +156,8 @@ fn drawn() -> impl Strategy<Value = Drawn> {
                 reasoning,
                 dialect,
                 path,
+                host,
+                input_kind,
                 form,
                 payer,
             }
@@ -120,13 +168,31 @@ fn drawn() -> impl Strategy<Value = Drawn> {
 impl Drawn {
     /// Whether `provider` keeps to the output limit of the body.
     fn is_kept_to(&self, provider: &str) -> bool {
-        self.limit.is_some() && keeps_to(provider, self.path, DIALECTS[self.dialect].0)
+        let named = if self.host == Host::OwnName { OWN_NAME } else { provider };
+        self.limit.is_some() && keeps_to(named, self.path, DIALECTS[self.dialect].0)
+    }
+
+    /// Whether output and input are both bounded on the wallet: an image can be more tokens than bytes.
+    fn is_bounded(&self, provider: &str) -> bool {
+        self.is_kept_to(provider) && self.input_kind != InputKind::Image
     }
 
     /// The request body, in one of the dialects, and the most output that `provider` gives.
     fn body(&self, provider: &str, model_limit: u64) -> (Value, u64) {
         let limit = self.limit.map(|share| (model_limit * share / 100).max(1));
-        let mut body = json!({"messages": [{"role": "user", "content": "a"}]});
+        let mut prompts = 1;
+        let mut body = match self.input_kind {
+            InputKind::Text => json!({"messages": [{"role": "user", "content": "a"}]}),
+            InputKind::Prompts(number) => {
+                prompts = number;
+                json!({"prompt": vec!["a"; usize::try_from(number).unwrap()]})
+            }
+            InputKind::Image => {
+                let image =
+                    json!({"type": "image_url", "image_url": {"url": "https://images.example/a.png"}});
+                json!({"messages": [{"role": "user", "content": [image]}]})
+            }
+        };
         let (name, count) = DIALECTS[self.dialect];
         let target = if self.dialect == 3 {
             body["generationConfig"] = json!({});
@@ -139,13 +205,21 @@ impl Drawn {
             target[name] = json!(limit);
         }
         let kept = limit.filter(|_| self.is_kept_to(provider)).unwrap_or(model_limit);
-        (body, kept * self.answers)
+        (body, kept * self.answers * prompts)
     }
 
-    /// A usage within what the body allows.
-    fn usage(&self, most_output: u64) -> Usage {
-        let input = self.input_bytes * self.input / 100;
-        let output = most_output * self.output / 100;
+    /// The most input of a call to a model with this limit: a byte is no more than a token of text.
+    fn most_input(&self, model_limit: Option<u64>) -> u64 {
+        match self.input_kind {
+            InputKind::Image => model_limit.unwrap_or(self.input_bytes),
+            InputKind::Text | InputKind::Prompts(_) => self.input_bytes,
+        }
+    }
+
+    /// A usage within what the body allows. Embeddings have no output.
+    fn usage(&self, most_input: u64, most_output: u64) -> Usage {
+        let input = most_input * self.input / 100;
+        let output = if self.path == EMBEDDINGS { 0 } else { most_output * self.output / 100 };
         let cached = Cached { read: input * self.cached.0 / 100, write: input * self.cached.1 / 100 };
         Usage {
             tokens: Split { input, output },
@@ -156,15 +230,14 @@ impl Drawn {
     }
 }
 
-/// The report of a usage by a provider, as it is read.
-fn reported(provider: &str, drawn: &Drawn, usage: &Usage) -> Usage {
-    let facts = BUILT_IN.iter().find(|facts| facts.name == provider).unwrap();
-    let format = match (drawn.path, provider) {
-        ("/v1/responses", _) => OpenaiFormat::Responses,
-        (_, "groq") => OpenaiFormat::GroqsChat,
+/// The format in which a provider of OpenAI's shape answers at a path.
+fn openai_format(provider: &str, path: &str) -> OpenaiFormat {
+    match provider {
+        _ if path.ends_with("/responses") => OpenaiFormat::Responses,
+        _ if path.ends_with("/embeddings") => OpenaiFormat::Embeddings,
+        "groq" => OpenaiFormat::GroqsChat,
         _ => OpenaiFormat::Chat,
-    };
-    read_report(facts.shape(drawn.path), format, drawn.form, usage)
+    }
 }
 
 impl Shop {
@@ -175,20 +248,14 @@ impl Shop {
         let (body, most_output) = drawn.body(provider, model_limit);
         let text = body.to_string();
         let options = read_request(text.as_bytes());
-        let limits = limits_at(provider, drawn.path, listed.max_tokens);
-        let size = size::of_call(&options, Some(text.as_bytes()), drawn.input_bytes, limits);
-        let usage = reported(provider, drawn, &drawn.usage(most_output));
+        let (providers, target) = called(provider, drawn.host, drawn.path);
+        let limits = limits_at(&providers, &target, listed.max_tokens);
+        let size = size_of_call(&options, text.as_bytes(), drawn, limits);
+        let usage = drawn.usage(drawn.most_input(listed.max_tokens.input), most_output);
+        let (shape, format) = (providers.at(&target).shape(&target), openai_format(provider, drawn.path));
+        let usage = read_report(shape, format, drawn.form, &usage);
         let (opened, metered) = self.open_and_settle(&listed.price, drawn.payer, size, usage);
-        prop_assert_eq!(metered.overrun, Amount::ZERO);
-        if drawn.is_kept_to(provider) {
-            prop_assert!(metered.total_wallet_cost <= opened.hold.wallet, "{:?} {:?}", opened, metered);
-            prop_assert!(metered.total_merchant_cost <= opened.hold.merchant, "{:?} {:?}", opened, metered);
-        }
-        if let Some(key) = opened.spend_key {
-            let (cost, held) = (metered.total_request_cost, key.held(opened.hold).unwrap());
-            prop_assert!(cost <= held, "{} of {}: {:?}", cost, held, metered);
-        }
-        Ok(())
+        covers(&opened, &metered, drawn.is_bounded(provider))
     }
 
     /// The same of a call to Bedrock, at the price of this model.
@@ -211,29 +278,52 @@ impl Shop {
         read_bedrock_options(&mut options, text.as_bytes(), target.path(), model);
         let (members, billed_by) = (at.limit_members(&target), at.billed_by(&target));
         let limits = size::Limits { members, model: listed.max_tokens, billed_by };
-        let size = size::of_call(&options, Some(text.as_bytes()), drawn.input_bytes, limits);
-        let usage = drawn.usage(limit.unwrap_or(model_limit));
+        let size = size_of_call(&options, text.as_bytes(), drawn, limits);
+        let usage = drawn.usage(drawn.input_bytes, limit.unwrap_or(model_limit));
         let usage = read_report(Shape::Bedrock, OpenaiFormat::Chat, drawn.form, &usage);
         let (opened, metered) = self.open_and_settle(&listed.price, drawn.payer, size, usage);
-        prop_assert_eq!(metered.overrun, Amount::ZERO);
-        if limit.is_some() {
-            prop_assert!(metered.total_wallet_cost <= opened.hold.wallet, "{:?} {:?}", opened, metered);
-            prop_assert!(metered.total_merchant_cost <= opened.hold.merchant, "{:?} {:?}", opened, metered);
-        }
-        if let Some(key) = opened.spend_key {
-            let (cost, held) = (metered.total_request_cost, key.held(opened.hold).unwrap());
-            prop_assert!(cost <= held, "{} of {}: {:?}", cost, held, metered);
-        }
-        Ok(())
+        covers(&opened, &metered, limit.is_some())
     }
 }
 
-/// What limits a call to this path of the provider's public interface.
-fn limits_at(provider: &str, path: &str, model: Split<Option<u64>>) -> size::Limits {
-    let providers = Providers::new(Vec::new(), BTreeMap::new(), Catalogue::default());
-    let target = format!("{}{path}", providers.origin_of(provider).unwrap()).parse().unwrap();
-    let at = providers.at(&target);
-    size::Limits { members: at.limit_members(&target), model, billed_by: at.billed_by(&target) }
+/// Checks that the hold of a call covers its cost: on the wallets if it is bounded there, and on a spend key in any case.
+fn covers(opened: &RequestOpened, metered: &RequestMetered, is_bounded: bool) -> Result<(), TestCaseError> {
+    prop_assert_eq!(metered.overrun, Amount::ZERO);
+    if is_bounded {
+        prop_assert!(metered.total_wallet_cost <= opened.hold.wallet, "{:?} {:?}", opened, metered);
+        prop_assert!(metered.total_merchant_cost <= opened.hold.merchant, "{:?} {:?}", opened, metered);
+    }
+    if let Some(key) = opened.spend_key {
+        let (cost, held) = (metered.total_request_cost, key.held(opened.hold).unwrap());
+        prop_assert!(cost <= held, "{} of {}: {:?}", cost, held, metered);
+    }
+    Ok(())
+}
+
+/// The size of a call. What its body has beside text matters for a spend key alone.
+fn size_of_call(options: &RequestedOptions, body: &[u8], drawn: &Drawn, limits: size::Limits) -> SizeHint {
+    let json = (drawn.payer == BY_SPEND_KEY).then_some(body);
+    size::of_call(options, json, drawn.input_bytes, limits)
+}
+
+/// A call to this path of a provider, with the hosts that the operator named for it.
+fn called(provider: &str, host: Host, path: &str) -> (Providers, Uri) {
+    let named = |name: &str| ProviderHost::new(name.to_owned(), "10.0.0.7".to_owned(), 443).unwrap();
+    let (name, hosts) = match host {
+        Host::Public => (provider, Vec::new()),
+        Host::Named => (provider, vec![named(provider)]),
+        Host::OwnName => (OWN_NAME, vec![named(OWN_NAME)]),
+    };
+    let providers = Providers::new(hosts, BTreeMap::new(), Catalogue::default());
+    let target: Uri = format!("{}{path}", providers.origin_of(name).unwrap()).parse().unwrap();
+    assert_eq!(providers.at(&target).name, name, "{target}");
+    (providers, target)
+}
+
+/// What limits a call to `target` for a model with these limits.
+fn limits_at(providers: &Providers, target: &Uri, model: Split<Option<u64>>) -> size::Limits {
+    let at = providers.at(target);
+    size::Limits { members: at.limit_members(target), model, billed_by: at.billed_by(target) }
 }
 
 proptest! {
@@ -248,6 +338,16 @@ proptest! {
             models += 1;
         }
         prop_assert!(models > 100, "{} models", models);
+    }
+
+    #[test]
+    fn a_hold_covers_every_usage_of_a_converted_call_within_its_limits(drawn in drawn()) {
+        let mut shop = Shop::new();
+        let mut converted = 0;
+        for (provider, model, listed) in CATALOGUE.models() {
+            converted += usize::from(shop.converted_call(provider, model, listed, &drawn)?);
+        }
+        prop_assert!(converted > 30, "{} models", converted);
     }
 
     #[test]
@@ -266,7 +366,8 @@ proptest! {
         let rate = Decimal::new(digits, 10);
         let per_second = Some(amount(&rate.to_string()));
         let price = ModelPrice { per_second, ..ModelPrice::default() };
-        let limits = limits_at("openai", "/v1/audio/transcriptions", Split::default());
+        let (providers, target) = called("openai", Host::Public, "/v1/audio/transcriptions");
+        let limits = limits_at(&providers, &target, Split::default());
         let size = size::of_form(&read_request(b"{}"), bytes, limits);
         let seconds = Split { input: Decimal::new(milliseconds, 3), output: Decimal::ZERO };
         let sent = Usage { seconds, ..Usage::default() };
@@ -291,7 +392,8 @@ proptest! {
         };
         let body = json!({"model": "m", "voice": "alloy", "input": text}).to_string();
         let options = read_request(body.as_bytes());
-        let limits = limits_at("openai", "/v1/audio/speech", Split::default());
+        let (providers, target) = called("openai", Host::Public, "/v1/audio/speech");
+        let limits = limits_at(&providers, &target, Split::default());
         let size = size::of_call(&options, Some(body.as_bytes()), body.len() as u64, limits);
         let usage = UsageLimit::default().with_sent_characters(options.input_characters).with_what_was_sent(None);
         let (opened, metered) = shop.open_and_settle(&price, payer, size, usage.unwrap());

@@ -12,8 +12,10 @@ use super::super::shape::{ReportedUsage, Shape};
 pub(super) enum Form {
     /// A JSON document.
     Whole,
-    /// Server-sent events. Bedrock's streams are binary and have tests of their own; there, the counts are in headers.
+    /// Server-sent events; at Bedrock, whose streams are binary, a whole answer with the counts in headers.
     Stream,
+    /// The binary messages of Bedrock's streams; elsewhere server-sent events.
+    BinaryStream,
 }
 
 /// The format of OpenAI in which a provider of its shape answers.
@@ -25,22 +27,31 @@ pub(super) enum OpenaiFormat {
     GroqsChat,
     /// Responses.
     Responses,
+    /// Embeddings, which have no stream and no output.
+    Embeddings,
 }
 
 /// The report of `usage` by a provider of `shape`, as it is read.
 pub(super) fn read_report(shape: Shape, format: OpenaiFormat, form: Form, usage: &Usage) -> Usage {
+    let form = match (form, shape) {
+        (Form::BinaryStream, shape) if shape != Shape::Bedrock => Form::Stream,
+        (form, _) => form,
+    };
+    let form = if format == OpenaiFormat::Embeddings && shape == Shape::OpenAi { Form::Whole } else { form };
     let content_type = match form {
         Form::Whole => "application/json",
         Form::Stream => "text/event-stream",
+        Form::BinaryStream => "application/vnd.amazon.eventstream",
     };
     let mut findings = Findings::new(shape, content_type);
     let documents = documents(shape, format, form, usage);
     for document in &documents {
-        let text = match form {
-            Form::Whole => document.to_string(),
-            Form::Stream => format!("data: {document}\n\n"),
+        let bytes = match form {
+            Form::Whole => document.to_string().into_bytes(),
+            Form::Stream => format!("data: {document}\n\n").into_bytes(),
+            Form::BinaryStream => binary_message(document),
         };
-        findings.feed(text.as_bytes(), u64::MAX);
+        findings.feed(&bytes, u64::MAX);
     }
     if (shape, form) == (Shape::Bedrock, Form::Stream) {
         findings.read_headers(&headers(usage));
@@ -60,7 +71,7 @@ fn documents(shape: Shape, format: OpenaiFormat, form: Form, usage: &Usage) -> V
         (Shape::Standard, Form::Whole) => {
             vec![json!({"usage": {"input_tokens": input, "output_tokens": output}})]
         }
-        (Shape::Standard, Form::Stream) => {
+        (Shape::Standard, Form::Stream | Form::BinaryStream) => {
             vec![json!({"text": "a"}), json!({"usage": {"input_tokens": input, "output_tokens": output}})]
         }
         (Shape::OpenAi, _) => openais(format, form, usage),
@@ -75,7 +86,7 @@ fn documents(shape: Shape, format: OpenaiFormat, form: Form, usage: &Usage) -> V
                     whole["output_tokens"] = json!(output);
                     vec![json!({"type": "message", "usage": whole})]
                 }
-                Form::Stream => vec![
+                Form::Stream | Form::BinaryStream => vec![
                     json!({"type": "message_start", "message": {"usage": input}}),
                     json!({"type": "message_delta", "usage": {"output_tokens": output}}),
                 ],
@@ -92,7 +103,7 @@ fn documents(shape: Shape, format: OpenaiFormat, form: Form, usage: &Usage) -> V
             let whole = report(output, usage.reasoning_tokens);
             match form {
                 Form::Whole => vec![whole],
-                Form::Stream => vec![report(output / 2, 0), whole],
+                Form::Stream | Form::BinaryStream => vec![report(output / 2, 0), whole],
             }
         }
         (Shape::Cohere, form) => {
@@ -102,7 +113,7 @@ fn documents(shape: Shape, format: OpenaiFormat, form: Form, usage: &Usage) -> V
             let report = json!({"billed_units": count, "tokens": sent});
             match form {
                 Form::Whole => vec![json!({"id": "c-1", "message": {}, "usage": report})],
-                Form::Stream => vec![
+                Form::Stream | Form::BinaryStream => vec![
                     json!({"id": "c-1", "type": "message-start", "delta": {"message": {}}}),
                     json!({"type": "message-end", "delta": {"finish_reason": "COMPLETE", "usage": report}}),
                 ],
@@ -123,6 +134,14 @@ fn documents(shape: Shape, format: OpenaiFormat, form: Form, usage: &Usage) -> V
             "cacheReadInputTokens": read, "cacheWriteInputTokens": write,
         }})],
         (Shape::Bedrock, Form::Stream) => Vec::new(),
+        // `converse-stream` ends with the usage of the whole answer.
+        (Shape::Bedrock, Form::BinaryStream) => vec![
+            json!({"contentBlockIndex": 0, "delta": {"text": "a"}}),
+            json!({"metrics": {"latencyMs": 7}, "usage": {
+                "inputTokens": input - read - write, "outputTokens": output, "totalTokens": input + output,
+                "cacheReadInputTokens": read, "cacheWriteInputTokens": write,
+            }}),
+        ],
     }
 }
 
@@ -139,8 +158,13 @@ fn openais(format: OpenaiFormat, form: Form, usage: &Usage) -> Vec<Value> {
         (OpenaiFormat::Chat | OpenaiFormat::GroqsChat, Form::Whole) => {
             vec![json!({"choices": [], "usage": chat})]
         }
-        (OpenaiFormat::Chat, Form::Stream) => vec![text, json!({"choices": [], "usage": chat})],
-        (OpenaiFormat::GroqsChat, Form::Stream) => vec![
+        (OpenaiFormat::Embeddings, _) => {
+            vec![json!({"data": [], "usage": {"prompt_tokens": input, "total_tokens": input}})]
+        }
+        (OpenaiFormat::Chat, Form::Stream | Form::BinaryStream) => {
+            vec![text, json!({"choices": [], "usage": chat})]
+        }
+        (OpenaiFormat::GroqsChat, Form::Stream | Form::BinaryStream) => vec![
             json!({"choices": [], "x_groq": {"id": "req_1"}}),
             json!({"choices": [{"delta": {}}], "x_groq": {"id": "req_1", "usage": chat}}),
         ],
@@ -152,13 +176,21 @@ fn openais(format: OpenaiFormat, form: Form, usage: &Usage) -> Vec<Value> {
             });
             match form {
                 Form::Whole => vec![json!({"output": [], "usage": report})],
-                Form::Stream => vec![
+                Form::Stream | Form::BinaryStream => vec![
                     json!({"type": "response.created", "response": {"usage": null}}),
                     json!({"type": "response.completed", "response": {"usage": report}}),
                 ],
             }
         }
     }
+}
+
+/// A message of a binary stream: its length, that of its headers, of which it has none, a checksum, the document, and a
+/// checksum.
+fn binary_message(document: &Value) -> Vec<u8> {
+    let text = document.to_string();
+    let length = u32::try_from(16 + text.len()).unwrap().to_be_bytes();
+    [&length[..], &[0; 4], &[7; 4], text.as_bytes(), &[9; 4]].concat()
 }
 
 /// The counts in the headers of Bedrock's `invoke`.
@@ -182,7 +214,7 @@ fn a_usage_is_read_in_every_shape_whole_and_streamed() {
         ..Usage::default()
     };
     for shape in Shape::ALL {
-        for form in [Form::Whole, Form::Stream] {
+        for form in [Form::Whole, Form::Stream, Form::BinaryStream] {
             for format in [OpenaiFormat::Chat, OpenaiFormat::GroqsChat, OpenaiFormat::Responses] {
                 let read = read_report(shape, format, form, &usage);
                 let reports_cache = !matches!(shape, Shape::Standard | Shape::Cohere | Shape::Transcription);
