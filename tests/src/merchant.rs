@@ -1,11 +1,14 @@
 //! A test's merchant, with functions to create its resources over REST and to forward calls.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use rust_decimal::Decimal;
 use serde_json::{Value, json};
 
+use crate::books::decimal;
 use crate::client::{Body, Request, Response};
 use crate::instance::Instance;
 use crate::leader;
@@ -282,6 +285,21 @@ impl Merchant {
     async fn balance_of(&self, wallet_id: &str) -> String {
         let wallet = self.log.state("wallet", wallet_id).await.expect("the wallet exists");
         wallet["balance"].as_str().unwrap_or_default().to_owned()
+    }
+
+    /// The accounts of the merchant's trial balance that are not zero, as REST shows them. They add up to zero.
+    pub async fn trial_balance(&self) -> BTreeMap<String, Decimal> {
+        let shown = self.get("/v1/ledger/trial_balance").await.expect(200);
+        let accounts = shown["accounts"].as_array().expect("a list").iter();
+        let accounts: BTreeMap<_, _> = accounts
+            .map(|account| {
+                let name = account["account"].as_str().expect("an account has a name");
+                (name.to_owned(), decimal(&account["balance"]).normalize())
+            })
+            .filter(|(_, balance)| !balance.is_zero())
+            .collect();
+        assert_eq!(accounts.values().sum::<Decimal>(), Decimal::ZERO, "{accounts:?}");
+        accounts
     }
 
     /// Waits until a request has `status`, and returns it as REST shows it.

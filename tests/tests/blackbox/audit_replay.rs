@@ -1,5 +1,5 @@
-//! `farthing audit replay`: the states as of a position are those that were stored then, and as of a time a wallet has the
-//! balance of its statement.
+//! `farthing audit replay`: the states as of a position or a time are those that were stored then, and as of a time a wallet
+//! has the balance of its statement.
 
 use std::collections::BTreeMap;
 use std::process::{Output, Stdio};
@@ -143,6 +143,7 @@ fn each_position_of_a_history_replays_to_the_states_of_then() {
                 }
             }
         }
+        moments(&merchant, &history).await;
         let last = history.last().unwrap();
         let before = &history[history.len() - 2];
         let text = |value: &Value| value.as_str().unwrap().to_owned();
@@ -164,6 +165,35 @@ fn each_position_of_a_history_replays_to_the_states_of_then() {
         }
         gone_and_refused(&merchant, &customer, last.position).await;
     });
+}
+
+/// As of a time, everything has the states of then: those at the last position whose event is before the time.
+async fn moments(merchant: &Merchant, history: &[Then]) {
+    let (events, partition) = (merchant.events().await, merchant.partition().await);
+    let mut replayed = 0;
+    for Then { position, states, .. } in history {
+        let (until, after): (Vec<_>, Vec<_>) = events.iter().partition(|event| event.position <= *position);
+        let last = until.iter().map(|event| event.occurred_at).max();
+        let Some(next) = after.iter().map(|event| event.occurred_at).min().filter(|next| last < Some(*next))
+        else {
+            continue;
+        };
+        let time = next.to_rfc3339();
+        let output = run_replay(merchant.instance, &["--at", &time, "--json"]).await;
+        assert!(output.status.success(), "{time}: {}", String::from_utf8_lossy(&output.stderr));
+        let text = String::from_utf8(output.stdout).unwrap();
+        let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let shown: States = lines
+            .filter(|line| line["partition"] == json!(partition))
+            .map(|line| {
+                let text = |name: &str| line[name].as_str().unwrap().to_owned();
+                ((text("kind"), text("id")), line["state"].clone())
+            })
+            .collect();
+        assert_eq!(&shown, states, "{time}, position {position}");
+        replayed += 1;
+    }
+    assert!(replayed >= 5, "{replayed} of {} moments have a time of their own", history.len());
 }
 
 /// As of the time of each entry, and between them, the wallet has the balance of the statement until then.

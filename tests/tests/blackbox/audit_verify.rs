@@ -37,6 +37,34 @@ fn text(path: &Path) -> &str {
 }
 
 #[test]
+fn a_terminal_shows_the_progress_and_a_file_does_not() {
+    run(async {
+        let merchant = Merchant::new().await;
+        let url = &merchant.instance.ready().database_url;
+        let verify = format!("{} audit verify --database-url '{url}'", text(program()));
+        // `script` runs a command on a terminal of its own.
+        let output = tokio::process::Command::new("script")
+            .args(["--quiet", "--return", "--command", &verify, "/dev/null"])
+            .stdin(std::process::Stdio::null())
+            .output()
+            .await
+            .expect("script is a part of every Debian");
+        let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{shown}");
+        let lines: Vec<_> = shown.split("\r\u{1b}[K").collect();
+        assert!(lines.len() >= 3, "at least one line, which is cleared at the end: {shown:?}");
+        for line in &lines[1..lines.len() - 1] {
+            let words: Vec<_> = line.split_whitespace().collect();
+            let has_form = matches!(words[..], [_, "%", _, "of", _, "events", _, "events/s", ..]);
+            assert!(has_form || line.is_empty(), "{line:?} of {shown:?}");
+        }
+        assert!(lines[lines.len() - 1].contains("verified"), "{shown:?}");
+        let (code, _, errors) = outcome(merchant.instance, &["audit", "verify"]).await;
+        assert_eq!((code, errors.as_str()), (Some(0), ""));
+    });
+}
+
+#[test]
 fn a_whole_log_is_verified_under_traffic_and_every_check_looks_at_something() {
     run(async {
         let (merchant, _) = merchant_with_credits().await;

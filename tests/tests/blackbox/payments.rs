@@ -1,6 +1,7 @@
 //! Payments in the background: requested by auto-recharge, carried out by any gateway, delayed by a processor that does not
 //! answer, and refunded if the customer was deleted.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use farthing_tests::client::{Body, Request};
@@ -8,6 +9,7 @@ use farthing_tests::merchant::{Customer, Merchant, encoded, forward, token};
 use farthing_tests::provider::json as answer_json;
 use farthing_tests::run;
 use farthing_tests::wait::{eventually, within};
+use rust_decimal::Decimal;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -234,6 +236,12 @@ fn a_deleted_customer_is_not_charged_and_gets_a_refund() {
             assert!(of_kind(&merchant, "payment.succeeded").await.is_empty());
             assert!(of_kind(&merchant, "wallet.credited").await.is_empty());
             assert!(merchant.log.state("payment", payment_id).await.is_none());
+            // Received and given back, or never taken.
+            let amount: Decimal = amount.parse().unwrap();
+            let accounts = [("payments_received", amount), ("refunds", -amount)];
+            let accounts = accounts.map(|(account, balance)| (account.to_owned(), balance));
+            let expected = accounts.into_iter().filter(|_| was_taken).collect::<BTreeMap<_, _>>();
+            assert_eq!(merchant.trial_balance().await, expected);
         }
     });
 }

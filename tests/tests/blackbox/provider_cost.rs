@@ -1,6 +1,7 @@
 //! The provider cost of a call and who pays it: list prices, managed provider keys, percentage meters (completion.md
 //! sections 3 to 5).
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use farthing_tests::books::Books;
@@ -111,6 +112,17 @@ fn the_cost_of_a_managed_call_is_charged_to_the_payer_in_the_table() {
         }
         merchant.nothing_is_held().await;
         Books::of(&merchant.log.after(0).await);
+        // Six calls at COST, three of them with fee and service charge; 100 were credited to each wallet.
+        let expected = [
+            ("customer_balances", "-97.98877"),
+            ("fee_revenue", "-3"),
+            ("manual_credits", "200"),
+            ("merchant_wallets", "-98.92054"),
+            ("provider_cost", "-0.03369"),
+            ("service_charge", "-0.057"),
+        ];
+        let expected = expected.map(|(account, balance)| (account.to_owned(), balance.parse().unwrap()));
+        assert_eq!(merchant.trial_balance().await, BTreeMap::from(expected));
     });
 }
 
