@@ -26,6 +26,9 @@ pub(crate) const START_TIMEOUT: Duration = Duration::from_mins(3);
 /// gateway keeps its calls.
 pub(crate) const SWEEP_AFTER: &str = "--sweep-after-seconds=15";
 
+/// Gateways under a test's load keep the partitions that they lead, also when the machine stands still for seconds.
+const LONG_LEASE: (&str, &str) = ("FARTHING_LEASE_SECONDS", "15");
+
 /// The flags of an instance on a Citus cluster and a cluster of NATS servers, with two projectors.
 pub const CLUSTER: [&str; 2] = ["--cluster", "--projectors=2"];
 
@@ -122,6 +125,8 @@ pub struct Instance {
     pub data: PathBuf,
     folder: PathBuf,
     flags: &'static [&'static str],
+    /// Further variables of its processes.
+    variables: &'static [(&'static str, &'static str)],
     /// A provider that is `other` to the gateways.
     pub provider: Provider,
     /// A provider that the gateways know as `openai`.
@@ -175,7 +180,8 @@ impl Instance {
         static SHARED: tokio::sync::OnceCell<Instance> = tokio::sync::OnceCell::const_new();
         // Short webhook retries: no test waits for minutes.
         let start = async || {
-            let instance = Self::start_with(2, &["--webhook-retry-ms=100,200,400", SWEEP_AFTER]).await;
+            let flags = &["--webhook-retry-ms=100,200,400", SWEEP_AFTER];
+            let instance = Self::start_in(2, flags, &[LONG_LEASE]).await;
             post_mortem::watch_shared(&instance.folder);
             instance
         };
@@ -189,6 +195,15 @@ impl Instance {
 
     /// Starts a separate instance with further flags of `farthing dev`.
     pub async fn start_with(gateways: u32, flags: &'static [&'static str]) -> Self {
+        Self::start_in(gateways, flags, &[]).await
+    }
+
+    /// The same with variables of the processes.
+    async fn start_in(
+        gateways: u32,
+        flags: &'static [&'static str],
+        variables: &'static [(&'static str, &'static str)],
+    ) -> Self {
         let folder = fresh_folder();
         post_mortem::watch(&folder);
         let (provider, openai) = (Provider::start().await, Provider::start().await);
@@ -197,6 +212,7 @@ impl Instance {
             data,
             folder,
             flags,
+            variables,
             provider,
             openai,
             keeper: Mutex::default(),
@@ -224,6 +240,7 @@ impl Instance {
             .args(self.cluster_flags())
             .args(flags)
             .envs(variables)
+            .envs(self.variables.iter().copied())
             .env("FOLDER", &self.folder)
             .env("NAME", self.name())
             .env("REMOVER", servers::remover().unwrap_or_default())

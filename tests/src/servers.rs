@@ -100,6 +100,12 @@ pub(crate) fn remove(name: &str) {
     }
 }
 
+/// Whether the server was built with lz4.
+pub async fn has_lz4(log: &Log) -> bool {
+    let methods = "SELECT 'lz4' = ANY(enumvals) FROM pg_settings WHERE name = 'default_toast_compression'";
+    log.sql.query_one(methods, &[]).await.expect("a setting of every server").get(0)
+}
+
 /// Drops what an instance has left on the given servers: its databases, roles and streams.
 pub async fn drop_all_of(name: &str) {
     assert!(name.starts_with("farthing_test_"), "{name} is no instance of a test");

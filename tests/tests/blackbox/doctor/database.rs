@@ -216,7 +216,14 @@ fn each_fault_of_a_database_is_found_by_its_check() {
         };
         sql("CREATE ROLE {login} LOGIN").await;
         let before = doctor(&url, &[]).await;
+        let has_lz4 = servers::has_lz4(&log).await;
+        if !has_lz4 {
+            before.expect("postgres.compression", "warning", "not compressed with lz4");
+        }
         for (fault, check, verdict, said, mend) in FAULTS {
+            if check == "postgres.compression" && !has_lz4 {
+                continue;
+            }
             let (_, found) = before.of(check);
             assert!(!found.contains(said), "{check}: {found}");
             sql(fault).await;
