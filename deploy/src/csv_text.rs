@@ -1,10 +1,18 @@
 //! Texts in comma-separated values. Invariant: none begins a formula in a spreadsheet. See decision 0090.
 
 use std::borrow::Cow;
+use std::io::Write;
+
+use csv::{Terminator, Writer, WriterBuilder};
 
 /// What a spreadsheet takes for the beginning of a formula, also in the wide forms of East Asian scripts. A tab or a line
 /// break before it is skipped by some.
 const FORMULA: [char; 11] = ['=', '+', '-', '@', '\t', '\r', '\n', '＝', '＋', '－', '＠'];
+
+/// A writer of comma-separated values as RFC 4180 has them: lines end in CRLF.
+pub(crate) fn writer<W: Write>(out: W) -> Writer<W> {
+    WriterBuilder::new().terminator(Terminator::CRLF).from_writer(out)
+}
 
 /// The text, with an apostrophe before it if it would be a formula, or if it would be taken for one that was changed so.
 pub(crate) fn no_formula(text: &str) -> Cow<'_, str> {

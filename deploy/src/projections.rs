@@ -23,7 +23,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     database: Database,
     /// Read model: `customers`, `connections`, `meters`, `spend_keys`, `secret_keys`, `checkout_sessions`, `requests`,
-    /// `usage`, `payment_methods`, `plans` or `subscriptions`.
+    /// `usage`, `payment_methods`, `plans`, `subscriptions`, `entries` or `journal`.
     name: String,
     #[command(flatten)]
     format: OutputFormat,

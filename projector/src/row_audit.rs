@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use farthing_core::partition::Partition;
 use farthing_log::connect::{self, Role};
 use farthing_log::leadership::Leadership;
+use farthing_log::partitions;
 use farthing_log::positions::Positions;
 use farthing_log::reader::Reader;
 use farthing_log::verify::verdict::{Check, Finding, Tallies, difference};
@@ -114,8 +115,16 @@ impl RowAudit<'_> {
         client: &mut Client,
         only: Option<Partition>,
     ) -> Result<(), Error> {
-        let all = live_checkpoint(client, self.model, self.live).await?.positions;
-        for (partition, _) in all.iter().filter(|(of, _)| only.is_none_or(|only| only == *of)) {
+        let all = partitions::load(client).await?.ok_or(Error::NotMigrated(self.model.name()))?;
+        let shown = live_checkpoint(client, self.model, self.live).await?.positions;
+        for partition in all.all().filter(|of| only.is_none_or(|only| only == *of)) {
+            if !shown.iter().any(|(of, _)| of == partition) {
+                let text = format!("partition {partition}: {}.checkpoint has no row of it", self.live);
+                let (expected, found) = ("a row".to_owned(), "none".to_owned());
+                let finding = Finding { partition, position: 1, text, expected, found };
+                self.tallies.find(Check::ReadTables, finding);
+                continue;
+            }
             match self.partition::<P>(client, partition).await {
                 Ok(()) => {}
                 Err(Error::LogEnds { position, target, .. }) => {

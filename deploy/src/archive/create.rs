@@ -75,7 +75,7 @@ pub(super) async fn run(args: Args) -> Result<()> {
         return args.format.print(&Report { partitions });
     }
     for created in partitions {
-        let at = created.limit_position;
+        let at = created.limit_position.max(0);
         print_line(format!(
             "partition {}: may be archived up to {at}: {}",
             created.partition, created.limit

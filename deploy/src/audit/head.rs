@@ -1,10 +1,10 @@
 //! `farthing audit head --append FILE`: adds the head of every partition to a file, signed with the operator's key.
 
-use std::fs::OpenOptions;
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::path::PathBuf;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use chrono::Utc;
 use farthing_log::connect::{self, Role};
 use farthing_log::verify::published_heads::{self, PublishedHeads};
@@ -19,7 +19,7 @@ use crate::output::OutputFormat;
 pub(crate) struct Args {
     #[command(flatten)]
     database: Database,
-    /// File that the head is added to, one line each time. It is made if it is absent.
+    /// File that the head is added to, one line each time. It is made if it is absent. All its lines have one key, or none.
     #[arg(long, value_name = "FILE")]
     append: PathBuf,
     /// Ed25519 key in PEM that signs the head, as `openssl genpkey -algorithm ed25519` makes one.
@@ -40,36 +40,43 @@ struct Published {
 /// Runs the subcommand.
 pub(super) async fn run(args: &Args) -> Result<()> {
     let key = args.key_file.as_deref().map(|file| OperatorKey::read("--key-file", file)).transpose()?;
-    let before = text_of(&args.append)?;
-    if !before.is_empty() {
-        PublishedHeads::read(&before, &TrustedKey::Any).with_context(|| {
-            format!("{} cannot be continued: nothing was changed", farthing_tls::shown(&args.append))
-        })?;
-        ensure!(before.ends_with('\n'), "the last line of the file is not complete: nothing was changed");
-    }
     let client = connect::connect(&args.database.reachable_url().await?, Role::Owner).await;
     let client = client.context("cannot connect to the database")?;
+    let shown = || farthing_tls::shown(&args.append);
+    // Another run waits until this one has added its line, which follows from the line before it.
+    let mut file = open(args).with_context(|| format!("cannot open {}", shown()))?;
+    let mut before = String::new();
+    file.read_to_string(&mut before).with_context(|| format!("cannot read {}", shown()))?;
+    if !before.is_empty() {
+        continued(&before, key.as_ref())
+            .with_context(|| format!("{} cannot be continued: nothing was changed", shown()))?;
+    }
     let line = published_heads::line(&client, Utc::now(), before.lines().next_back(), key.as_ref()).await;
-    append(&args.append, &line.context("cannot read the heads of the log")?)?;
+    let line = line.context("cannot read the heads of the log")?;
+    let written = file.write_all(format!("{line}\n").as_bytes()).and_then(|()| file.sync_all());
+    written.with_context(|| format!("cannot write {}", shown()))?;
     let line = before.lines().count() + 1;
     let file = args.append.display().to_string();
     args.format.print(&Published { file, line, signed: key.is_some() })
 }
 
-/// The text of a file; empty if there is none.
-fn text_of(file: &Path) -> Result<String> {
-    match std::fs::read_to_string(file) {
-        Ok(text) => Ok(text),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
-        Err(error) => Err(error).with_context(|| format!("cannot read {}", farthing_tls::shown(file))),
+/// The file, locked for this run.
+fn open(args: &Args) -> io::Result<File> {
+    let file = OpenOptions::new().read(true).append(true).create(true).open(&args.append)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
     }
+    file.lock()?;
+    Ok(file)
 }
 
-fn append(file: &Path, line: &str) -> Result<()> {
-    let write = || {
-        let mut file = OpenOptions::new().append(true).create(true).open(file)?;
-        file.write_all(format!("{line}\n").as_bytes())?;
-        file.sync_all()
-    };
-    write().with_context(|| format!("cannot write {}", farthing_tls::shown(file)))
+/// An error unless a line with `key` may follow the lines of a file: a file with lines of several keys, or of none among
+/// others, is refused by whoever verifies it.
+fn continued(before: &str, key: Option<&OperatorKey>) -> Result<()> {
+    PublishedHeads::read(before, &key.map_or(TrustedKey::Any, TrustedKey::of))?;
+    if key.is_none() && PublishedHeads::is_signed(before) {
+        bail!("its lines are signed, and no --key-file is given");
+    }
+    ensure!(before.ends_with('\n'), "its last line is not complete");
+    Ok(())
 }

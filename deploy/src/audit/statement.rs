@@ -12,7 +12,7 @@ use farthing_log::audit::statement::{self, Closing, Output, StatementLine};
 use farthing_log::verify::Head;
 
 use super::statement_page::Page;
-use crate::csv_text::no_formula;
+use crate::csv_text::{self, no_formula};
 use crate::database::Database;
 use crate::exit_code::Soundness;
 use crate::output::timestamp;
@@ -76,7 +76,7 @@ pub(super) async fn run(args: &Args) -> Result<Soundness> {
     let out = BufWriter::new(io::stdout().lock());
     let closing = match args.format() {
         Format::Text => write(&url, args.wallet, period, Text(out)).await,
-        Format::Csv => write(&url, args.wallet, period, Csv(csv::Writer::from_writer(out))).await,
+        Format::Csv => write(&url, args.wallet, period, Csv(csv_text::writer(out))).await,
         Format::Json => {
             let wallet_id = args.wallet;
             write(&url, wallet_id, period, Json { out, wallet_id, period, has_lines: false }).await

@@ -6,6 +6,7 @@ use farthing_core::money::Total;
 use farthing_log::audit::trial_balance::{self, Moment, Report};
 
 use super::flags::{self, Format, FormatFlags, moment_text};
+use crate::csv_text;
 use crate::database::Database;
 use crate::exit_code::Soundness;
 use crate::output::print_line;
@@ -82,7 +83,7 @@ fn print_text(report: &Report) -> Result<()> {
 }
 
 fn print_csv(report: &Report) -> Result<()> {
-    let mut csv = csv::Writer::from_writer(std::io::stdout().lock());
+    let mut csv = csv_text::writer(std::io::stdout().lock());
     csv.write_record(["account", "debit", "credit"]).context("cannot write to stdout")?;
     for Row { account, debit, credit } in rows(report)? {
         csv.write_record([account, &debit, &credit]).context("cannot write to stdout")?;

@@ -5,12 +5,12 @@
 use std::borrow::Cow;
 use std::io;
 
-use csv::{Terminator, Writer, WriterBuilder};
+use csv::Writer;
 use farthing_log::audit::export::{Column, Kind, Value};
 
 use super::hashed_file::{HashedFile, Stored};
 use super::table_file::{RowWriter, ten_digits, time};
-use crate::csv_text::no_formula;
+use crate::csv_text::{self, no_formula};
 
 /// A CSV file that is being written.
 pub(super) struct CsvFile {
@@ -21,7 +21,7 @@ pub(super) struct CsvFile {
 impl CsvFile {
     /// Begins the file with its header.
     pub(super) fn new(out: HashedFile, columns: &'static [Column]) -> io::Result<Self> {
-        let mut writer = WriterBuilder::new().terminator(Terminator::CRLF).from_writer(out);
+        let mut writer = csv_text::writer(out);
         writer.write_record(columns.iter().map(|column| column.name))?;
         Ok(Self { writer, columns })
     }

@@ -57,7 +57,7 @@ impl BatchRow {
 
     /// The position of its last event, by its count.
     pub(crate) fn last_position(&self) -> i64 {
-        self.first_position + i64::from(self.count.max(1)) - 1
+        self.first_position.saturating_add(i64::from(self.count.max(1)) - 1)
     }
 
     /// The record batch, unless it is damaged.
@@ -150,7 +150,9 @@ impl BatchPages {
             }
         }
         // A gap ends the page: the archive may have what is missing.
-        let gap = batches.windows(2).position(|pair| pair[1].first_position > pair[0].last_position() + 1);
+        let gap = batches
+            .windows(2)
+            .position(|pair| pair[1].first_position > pair[0].last_position().saturating_add(1));
         batches.truncate(gap.map_or(batches.len(), |index| index + 1));
         if let Some(last) = batches.last() {
             (self.begin, self.end) = (last.first_position, last.last_position());

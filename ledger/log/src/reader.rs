@@ -19,7 +19,7 @@ use farthing_core::partition::Partition;
 /// $2 + $3.
 pub const READ: &str = "\
 SELECT partition, first_position, count, recorded_at, writer, events, hashes FROM ledger.batches
-WHERE partition = $1 AND first_position <= $2::bigint + $3::bigint AND first_position + count > $2 + 1
+WHERE partition = $1 AND first_position <= $2::bigint + $3::bigint AND first_position > $2 + 1 - count
     AND first_position >= coalesce((
         SELECT b.first_position FROM ledger.batches AS b
         WHERE b.partition = $1 AND b.first_position <= $2 + 1 ORDER BY b.first_position DESC LIMIT 1), 1)
@@ -46,7 +46,7 @@ LEFT JOIN LATERAL (
     SELECT l.partition, l.first_position, l.count, l.recorded_at, l.writer, l.events, l.hashes
     FROM ledger.batches AS l
     WHERE l.partition = f.partition AND l.first_position <= f.position ORDER BY l.first_position DESC LIMIT 1) AS b
-    ON b.first_position + b.count > f.position
+    ON b.first_position > f.position - b.count
 WHERE f.partition = $1 AND f.key = ANY($2::text[]) ORDER BY f.position";
 
 /// Events decoded before the task yields to others.

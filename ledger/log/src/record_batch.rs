@@ -75,7 +75,7 @@ impl RecordBatch {
 
     /// The position of the last event.
     pub fn last_position(&self) -> i64 {
-        self.first_position + i64::try_from(self.ends.len()).unwrap_or(i64::MAX) - 1
+        self.first_position.saturating_add(i64::try_from(self.ends.len()).unwrap_or(i64::MAX) - 1)
     }
 
     /// When it was appended.
@@ -123,7 +123,7 @@ impl RecordBatch {
 
     /// The position of the event at `index`, or the one after the batch.
     pub(crate) fn position_of(&self, index: usize) -> i64 {
-        self.first_position + i64::try_from(index).unwrap_or(i64::MAX)
+        self.first_position.saturating_add(i64::try_from(index).unwrap_or(i64::MAX))
     }
 
     /// The index of the event at `position`.

@@ -7,6 +7,7 @@ use farthing_tests::instance::{Instance, program, signal};
 use farthing_tests::merchant::Merchant;
 use farthing_tests::run;
 use farthing_tests::wait::eventually;
+use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 /// A merchant with six credits, and its partition.
@@ -257,6 +258,7 @@ fn a_run_that_cannot_begin_ends_with_exit_code_2_and_says_why() {
             (vec!["--partition", "1023"], "no such partition"),
             (vec!["--partition", &partition, "--from", "5", "--to", "4"], "--to is before --from"),
             (vec!["--partition", &partition, "--from", "0"], "--from"),
+            (vec!["--partition", &partition, "--to", "9999999"], "has no position 9999999 yet"),
             (vec!["--partition", &partition, "--from", "9999999"], "has no event at position 9999998"),
             (vec!["--head", "/nowhere/heads"], "cannot read"),
             (vec!["--jobs", "0"], "--jobs"),
@@ -292,6 +294,16 @@ fn a_file_of_heads_holds_only_with_its_key_and_all_of_its_lines() {
             let (code, report, errors) = outcome(instance, &append).await;
             assert_eq!((code, &report["line"]), (Some(0), &json!(line)), "{errors}");
         }
+        let refused = async |with_key: &[&str], why: &str| {
+            let before = std::fs::read_to_string(&heads).unwrap();
+            let append = [&["audit", "head", "--append", text(&heads)], with_key].concat();
+            let (code, _, errors) = outcome(instance, &append).await;
+            assert!(code == Some(2) && errors.contains(why), "{errors}");
+            assert_eq!(std::fs::read_to_string(&heads).unwrap(), before, "nothing was appended");
+        };
+        refused(&[], "its lines are signed").await;
+        let other_key = file("other.pem");
+        refused(&["--key-file", text(&other_key)], "it is signed with another key").await;
         let verify = async |heads: &Path, key: &Path| {
             let quick = ["audit", "verify", "--skip-read-tables"];
             let given = ["--head", text(heads), "--public-key-file", text(key)];
@@ -326,5 +338,21 @@ fn a_file_of_heads_holds_only_with_its_key_and_all_of_its_lines() {
                 assert_eq!(std::fs::read_to_string(&changed_file).unwrap(), changed, "nothing was appended");
             }
         }
+    });
+}
+
+#[test]
+fn heads_that_are_published_at_once_follow_each_other() {
+    run(async {
+        let (merchant, _) = merchant_with_credits().await;
+        let heads = merchant.instance.file(&format!("heads-at-once-{}", merchant.id));
+        let append = ["audit", "head", "--append", text(&heads)];
+        let outcomes = join_all([(); 5].map(|()| outcome(merchant.instance, &append))).await;
+        let mut lines: Vec<_> = outcomes.iter().map(|(_, report, _)| report["line"].as_i64()).collect();
+        lines.sort();
+        assert_eq!(lines, [1, 2, 3, 4, 5].map(Some), "{outcomes:?}");
+        let verify = ["audit", "verify", "--skip-read-tables", "--head", text(&heads)];
+        let (code, report, errors) = outcome(merchant.instance, &verify).await;
+        assert_eq!(code, Some(0), "{report} {errors}");
     });
 }

@@ -28,6 +28,7 @@ mod seeds;
 mod severed;
 mod stored_log;
 mod tampering;
+mod tampering_beside;
 mod tampering_trials;
 mod twins;
 mod unconfirmed;

@@ -7,7 +7,7 @@ use farthing_log::audit::reconcile::calls::{CallItem, CallReport, Output};
 
 use super::table::{self, ColumnOf, number, text};
 use crate::audit::flags::Format;
-use crate::csv_text::no_formula;
+use crate::csv_text::{self, no_formula};
 use crate::output::timestamp;
 
 const HEADER: [&str; 14] = [
@@ -49,7 +49,7 @@ impl CallsReport {
         let out = table::stdout();
         let writer = match format {
             Format::Text => Writer::Text(out),
-            Format::Csv => Writer::Csv(Box::new(csv::Writer::from_writer(out))),
+            Format::Csv => Writer::Csv(Box::new(csv_text::writer(out))),
             Format::Json => Writer::Json(out),
         };
         Self { writer, has_calls: false }

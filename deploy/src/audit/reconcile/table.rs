@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::io::{self, BufWriter, Write};
 
-use crate::csv_text::no_formula;
+use crate::csv_text::{self, no_formula};
 
 /// The columns of a table.
 #[derive(Debug, Clone, Copy)]
@@ -60,7 +60,7 @@ fn shown(text: &str) -> String {
 
 /// Writes rows as comma-separated values with a header.
 pub(super) fn write_csv(out: impl Write, columns: &[ColumnOf], rows: &[Vec<String>]) -> io::Result<()> {
-    let mut csv = csv::Writer::from_writer(out);
+    let mut csv = csv_text::writer(out);
     csv.write_record(columns.iter().map(|column| column.name))?;
     for row in rows {
         let fields = row.iter().zip(columns).map(|(field, column)| match column.side {

@@ -33,6 +33,12 @@ pub enum Error {
     /// The database has no usable number of partitions.
     #[error("the log has no partitions: run `farthing migrate`")]
     NoPartitions,
+    /// A partition has no head, so what it has is not known.
+    #[error("partition {partition} of the log has no head: see `farthing audit verify`")]
+    Headless {
+        /// The partition.
+        partition: Partition,
+    },
     /// The named partition does not exist.
     #[error("the log has no partition {partition}")]
     NoSuchPartition {
@@ -94,6 +100,7 @@ impl Error {
             Self::InBrokenLog { .. } => true,
             Self::Postgres(_)
             | Self::NoPartitions
+            | Self::Headless { .. }
             | Self::NoSuchPartition { .. }
             | Self::NoSuchPosition { .. }
             | Self::MerchantElsewhere { .. }

@@ -9,6 +9,7 @@ use super::Error;
 use super::findings::{Findings, Place};
 use crate::batch_pages::{ArchivedFile, BatchPages};
 use crate::chain::{self, GENESIS, Hash, Link};
+use crate::partitions::{self, Headless};
 use crate::reader;
 use crate::record_batch::RecordBatch;
 use crate::verify::Head;
@@ -170,6 +171,11 @@ impl Ends {
         let rows = client.query(HEADS, &[]).await?;
         if rows.is_empty() {
             return Err(Error::NoPartitions);
+        }
+        if let Some(Headless::Missing(partition) | Headless::Stray(partition)) =
+            partitions::headless(client).await?.first().copied()
+        {
+            return Err(Error::Headless { partition });
         }
         let heads = rows.iter().map(|row| {
             let partition = Partition::new(row.try_get("partition")?);

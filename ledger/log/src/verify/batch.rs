@@ -31,7 +31,7 @@ impl<'r> StoredBatch<'r> {
 
     /// The position of its last event, by its count.
     pub(super) fn last_position(&self) -> i64 {
-        self.first_position + i64::from(self.count.max(1)) - 1
+        self.first_position.saturating_add(i64::from(self.count.max(1)) - 1)
     }
 
     /// The stored hash at `index`.

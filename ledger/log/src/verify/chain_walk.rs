@@ -209,7 +209,7 @@ impl ChainWalk {
 
     fn report_damage(&mut self, batch: &StoredBatch<'_>, damaged: &Damaged, tallies: &mut Tallies) {
         let index = i64::try_from(batch.first_damaged(&self.hash)).unwrap_or(0);
-        let position = batch.first_position + index;
+        let position = batch.first_position.saturating_add(index);
         let text = format!("{}: the record batch is damaged: {damaged}", self.at(position));
         let expected = format!("{} events with their hashes", batch.count);
         self.find(tallies, Check::RecordBatches, position, (text, expected, damaged.to_string()));

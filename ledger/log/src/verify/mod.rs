@@ -8,6 +8,7 @@ mod batch;
 mod beginning;
 mod chain_walk;
 mod fold;
+mod heads;
 mod pages;
 pub mod published_heads;
 mod run;
@@ -39,6 +40,16 @@ pub enum Error {
     /// The database has no usable number of partitions.
     #[error("the log has no partitions: run `farthing migrate`")]
     NoPartitions,
+    /// There is no such position.
+    #[error("partition {partition} has no position {position} yet: its last event is at {last}")]
+    NoPosition {
+        /// The partition.
+        partition: Partition,
+        /// The position.
+        position: i64,
+        /// The position of the last event.
+        last: i64,
+    },
     /// There is no such partition.
     #[error("the log has no such partition: it has {0}, from 0 on")]
     NoPartition(i16),
@@ -71,6 +82,7 @@ impl Error {
             Self::Log(error) => error.is_of_the_events(),
             Self::Postgres(_)
             | Self::NoPartitions
+            | Self::NoPosition { .. }
             | Self::NoPartition(_)
             | Self::OtherHeads(_)
             | Self::NoBeginning { .. }

@@ -162,6 +162,12 @@ impl PublishedHeads {
         if previous.is_none() { Err(Error::Empty) } else { Ok(Self(heads)) }
     }
 
+    /// Whether a line of a file's `text` has a signature.
+    pub fn is_signed(text: &str) -> bool {
+        let lines = text.lines().filter_map(|line| serde_json::from_str::<Line<'_>>(line).ok());
+        lines.into_iter().any(|line| line.signature.is_some())
+    }
+
     /// The highest partition that a head was published of.
     pub(super) fn last_partition(&self) -> Option<Partition> {
         self.0.iter().map(|(partition, _)| *partition).max()

@@ -16,6 +16,7 @@ use super::batch::StoredBatch;
 use super::beginning;
 use super::chain_walk::{ChainWalk, Next};
 use super::fold::{Fold, Sums};
+use super::heads;
 use super::pages::Pages;
 use super::published_heads::PublishedHeads;
 use super::signed_checkpoints::{CheckpointPlan, Checkpoints, Writer};
@@ -30,7 +31,7 @@ use crate::{partitions, reader};
 /// The head of partition $1, and the last position of its last record batch.
 const HEAD: &str = "\
 SELECT h.position, h.hash, (
-    SELECT b.first_position + b.count - 1 FROM ledger.batches AS b
+    SELECT least(b.first_position, 9223372036854775807 - b.count) + b.count - 1 FROM ledger.batches AS b
     WHERE b.partition = $1 ORDER BY b.first_position DESC LIMIT 1) AS last
 FROM ledger.heads AS h WHERE h.partition = $1";
 
@@ -114,6 +115,10 @@ pub struct Trusted {
 pub async fn run(database_url: &str, mut plan: Plan, progress: &Arc<Progress>) -> Result<Audit, Error> {
     let checkpoints = plan.checkpoints.take().map(Checkpoints::open).transpose()?;
     let client = connect::connect(database_url, Role::Owner).await?;
+    let mut whole = Audit::default();
+    if !heads::find_headless(&client, &mut whole.tallies).await? {
+        return Ok(whole);
+    }
     let partitions = partitions::load(&client).await?.ok_or(Error::NoPartitions)?;
     let chosen: Vec<_> = partitions.all().filter(|of| plan.partition.is_none_or(|one| one == *of)).collect();
     if chosen.is_empty() {
@@ -124,11 +129,15 @@ pub async fn run(database_url: &str, mut plan: Plan, progress: &Arc<Progress>) -
         return Err(Error::OtherHeads(partitions.count()));
     }
     for partition in &chosen {
-        let events = End::load(&client, *partition).await?.last.min(plan.to.unwrap_or(i64::MAX));
+        let end = End::load(&client, *partition).await?;
+        let last = end.last.max(end.position);
+        if let Some(to) = plan.to.filter(|to| *to > last) {
+            return Err(Error::NoPosition { partition: *partition, position: to, last });
+        }
+        let events = end.last.min(plan.to.unwrap_or(i64::MAX));
         progress.total.fetch_add((events - plan.from + 1).max(0), Ordering::Relaxed);
     }
     drop(client);
-    let mut whole = Audit::default();
     match &checkpoints {
         Some(checkpoints) => checkpoints.tell(&mut whole.tallies),
         None => whole.tallies.skip(Check::SignedCheckpoints, "no folder of checkpoints was given"),

@@ -17,7 +17,7 @@ use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
 use super::super::fold::Fold;
-use super::Content;
+use super::{Content, open_regular};
 
 /// Why states are not those of their manifest.
 #[derive(Debug, thiserror::Error)]
@@ -104,7 +104,7 @@ fn line(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
 
 /// Reads the states of `path`, which are to be `content`.
 pub(super) fn read(path: &Path, content: &Content) -> Result<Loaded, ContentError> {
-    let decompressed = GzDecoder::new(BufReader::new(File::open(path)?));
+    let decompressed = GzDecoder::new(BufReader::new(open_regular(path)?));
     // One byte more shows that there is more than was signed.
     let mut lines = BufReader::new(decompressed.take(content.bytes.saturating_add(1)));
     let (mut digest, mut bytes, mut text) = (Sha256::new(), 0, Vec::new());

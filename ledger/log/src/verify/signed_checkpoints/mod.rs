@@ -150,7 +150,7 @@ impl Checkpoints {
             }
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             let mut text = String::new();
-            let read = File::open(&path).and_then(|file| file.take(MAX_MANIFEST).read_to_string(&mut text));
+            let read = open_regular(&path).and_then(|file| file.take(MAX_MANIFEST).read_to_string(&mut text));
             let manifest = match read {
                 Ok(_) => Signed::read(text.trim_end(), &*plan.trusted),
                 Err(error) => Err(error.to_string()),
@@ -289,6 +289,14 @@ fn finished<T>(path: &Path, write: impl FnOnce(&mut File) -> io::Result<T>) -> R
         Ok(written)
     };
     write().map_err(failed("cannot write", path))
+}
+
+/// A file to read. To open a pipe would wait for its writer.
+fn open_regular(path: &Path) -> io::Result<File> {
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
+    }
+    File::open(path)
 }
 
 /// States have hashes of keys and the addresses of webhooks, so nobody else may read them.

@@ -147,6 +147,10 @@ fn a_checkpoint_that_was_changed_or_signed_with_another_key_is_passed_over() {
         let passed_over = passed_over(folder.open("secret").unwrap());
         assert!(passed_over.contains(why), "{passed_over}");
     }
+    // To open a pipe would wait for ever.
+    std::fs::remove_file(folder.file(20, MANIFEST)).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(folder.file(20, MANIFEST)).status().unwrap().success());
+    assert!(passed_over(folder.open("secret").unwrap()).contains("no regular file"));
     // A manifest that is sound does not pass for one of another place.
     std::fs::remove_file(folder.file(20, MANIFEST)).unwrap();
     std::fs::write(folder.file(40, MANIFEST), &manifest).unwrap();

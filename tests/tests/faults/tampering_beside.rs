@@ -1,0 +1,116 @@
+//! What a database role changes beside the events is found, too: batches that nothing leads to, heads, and the rows that say
+//! how far a read model has come.
+
+use farthing_tests::instance::Instance;
+use farthing_tests::merchant::Merchant;
+use serde_json::{Value, json};
+
+use crate::{put_away, run};
+
+/// The end of the positions.
+const LAST: i64 = i64::MAX;
+
+/// The exit code, the report and the errors of a command.
+async fn outcome(instance: &Instance, arguments: &[&str]) -> (Option<i32>, Value, String) {
+    let output = instance.command(arguments).await;
+    let report = serde_json::from_slice(&output.stdout).unwrap_or(Value::Null);
+    (output.status.code(), report, String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+/// Asserts that `audit verify` has a finding of `check` in a partition, whose text has `said`.
+async fn found(instance: &Instance, check: &str, partition: i16, said: &str) {
+    let (code, report, errors) = outcome(instance, &["audit", "verify"]).await;
+    assert_eq!((code, &report["verdict"]), (Some(1), &json!("broken")), "{said}: {report} {errors}");
+    let checks = report["checks"].as_array().unwrap();
+    let of_check = checks.iter().find(|of| of["check"] == check).unwrap();
+    let findings = of_check["findings"].as_array().unwrap();
+    let is_there = |finding: &&Value| {
+        finding["partition"] == partition && finding["text"].as_str().unwrap().contains(said)
+    };
+    assert!(findings.iter().any(|finding| is_there(&finding)), "{said}: {of_check}");
+}
+
+async fn sound(instance: &Instance) {
+    let (code, report, errors) = outcome(instance, &["audit", "verify"]).await;
+    assert_eq!((code, &report["verdict"]), (Some(0), &json!("verified")), "{report} {errors}");
+}
+
+#[test]
+fn batches_that_nothing_leads_to_heads_and_missing_checkpoints_are_found() {
+    run(async {
+        let instance: &'static Instance = Box::leak(Box::new(Instance::start(1).await));
+        let merchant = Merchant::of(instance).await;
+        merchant.credit_own("1").await;
+        merchant.get(&format!("/v1/ledger/entries?wallet_id={}", merchant.wallet_id)).await.expect(200);
+        let partition = merchant.partition().await;
+        let sql = async |text: &str| {
+            let text = text.replace("{p}", &partition.to_string());
+            merchant.log.sql.batch_execute(&text).await.unwrap_or_else(|error| panic!("{text}: {error}"));
+        };
+        sound(instance).await;
+        batches(instance, partition, &sql).await;
+        heads(instance, &sql).await;
+
+        // A changed row of a partition that the read model does not seem to have.
+        sql("CREATE TEMP TABLE kept AS SELECT * FROM entries.checkpoint WHERE partition = {p};
+             UPDATE entries.entries SET balance = balance + 1 WHERE partition = {p};
+             DELETE FROM entries.checkpoint WHERE partition = {p}")
+        .await;
+        found(instance, "read_tables", partition, "entries.checkpoint has no row of it").await;
+        sql("INSERT INTO entries.checkpoint SELECT * FROM kept;
+             UPDATE entries.entries SET balance = balance - 1 WHERE partition = {p}")
+        .await;
+        sound(instance).await;
+        put_away(instance).await;
+    });
+}
+
+/// The role of a gateway may add batches, at any place.
+async fn batches(instance: &Instance, partition: i16, sql: &impl AsyncFn(&str)) {
+    for (of, first, check, said) in [
+        (partition, LAST, "positions", "the events are missing"),
+        (partition, LAST - 1, "positions", "the events are missing"),
+        (77, 1, "heads", "partition 77 has record batches and no head"),
+    ] {
+        sql(&format!(
+            "SET ROLE farthing_gateway;
+             INSERT INTO ledger.batches SELECT {of}, {first}, count, recorded_at, writer, events, hashes
+             FROM ledger.batches WHERE partition = {{p}} ORDER BY first_position LIMIT 1;
+             RESET ROLE"
+        ))
+        .await;
+        found(instance, check, of, said).await;
+        sql(&format!(
+            "ALTER TABLE ledger.batches DISABLE TRIGGER ALL;
+             DELETE FROM ledger.batches WHERE partition = {of} AND first_position = {first};
+             ALTER TABLE ledger.batches ENABLE ALWAYS TRIGGER append_only_rows;
+             ALTER TABLE ledger.batches ENABLE ALWAYS TRIGGER append_only_statements"
+        ))
+        .await;
+        sound(instance).await;
+    }
+}
+
+/// Without a head, nobody reads a partition, and the others are no longer those of their merchants.
+async fn heads(instance: &Instance, sql: &impl AsyncFn(&str)) {
+    for (change, missing, mend) in [
+        (
+            "CREATE TEMP TABLE kept_heads AS SELECT * FROM ledger.heads WHERE partition = 0;
+             DELETE FROM ledger.heads WHERE partition = 0",
+            0,
+            "INSERT INTO ledger.heads SELECT * FROM kept_heads",
+        ),
+        (
+            "INSERT INTO ledger.heads SELECT 9, position, hash, epoch, shape, generation FROM kept_heads",
+            8,
+            "DELETE FROM ledger.heads WHERE partition = 9",
+        ),
+    ] {
+        sql(change).await;
+        found(instance, "heads", missing, &format!("partition {missing} has no head")).await;
+        let (code, _, errors) = outcome(instance, &["audit", "trial-balance"]).await;
+        assert!(code == Some(2) && errors.contains("has no head"), "{errors}");
+        sql(mend).await;
+        sound(instance).await;
+    }
+}
