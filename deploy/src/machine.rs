@@ -2,6 +2,7 @@
 //! what a process has chosen.
 
 use std::num::{NonZero, NonZeroUsize};
+use std::path::Path;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -63,10 +64,9 @@ impl Machine {
     /// This machine.
     pub(crate) fn find() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-        let text = |file: &str| std::fs::read_to_string(file).ok();
-        let limits = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
-        let limit = limits.iter().find_map(|file| text(file)?.trim().parse::<usize>().ok());
-        let all = text("/proc/meminfo").and_then(|meminfo| total_memory(&meminfo));
+        let text = |file: &Path| std::fs::read_to_string(file).ok();
+        let limit = text(Path::new("/proc/self/cgroup")).and_then(|groups| memory_limit(&groups, text));
+        let all = text(Path::new("/proc/meminfo")).and_then(|meminfo| total_memory(&meminfo));
         let memory_mib = [limit, all].into_iter().flatten().min().map(|bytes| bytes / MIB);
         let open_files =
             getrlimit(Resource::Nofile).current.map(|most| usize::try_from(most).unwrap_or(usize::MAX));
@@ -135,6 +135,26 @@ impl Machine {
 /// than one that moves between threads.
 const fn half_of(cores: usize) -> usize {
     cores.div_ceil(2)
+}
+
+/// The least limit of memory, in bytes, of a process's control groups: its own, which the text of `/proc/self/cgroup` names,
+/// and those around it. In a container these may be seen from outside, and its own is at the root.
+fn memory_limit(groups: &str, read: impl Fn(&Path) -> Option<String>) -> Option<usize> {
+    let limits = groups.lines().filter_map(|line| {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (root, file) = match parts.next()? {
+            "" => ("/sys/fs/cgroup", "memory.max"),
+            controllers if controllers.split(',').any(|controller| controller == "memory") => {
+                ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
+            }
+            _ => return None,
+        };
+        let own = Path::new(root).join(parts.next()?.trim_start_matches('/'));
+        let around = own.ancestors().take_while(|group| group.starts_with(root));
+        // A group without a limit has the text `max`.
+        around.filter_map(|group| read(&group.join(file))?.trim().parse::<usize>().ok()).min()
+    });
+    limits.min()
 }
 
 /// The memory of a machine in bytes, of the text of `/proc/meminfo`.
@@ -214,6 +234,36 @@ mod tests {
         );
         for text in ["", "MemTotal: x kB", "MemTotal: 5 MB"] {
             assert_eq!(total_memory(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_least_limit_of_the_control_groups_around_a_process_counts() {
+        let files = |files: &'static [(&str, &str)]| {
+            move |path: &Path| {
+                let found = files.iter().find(|(name, _)| Path::new(name) == path);
+                found.map(|(_, text)| format!("{text}\n"))
+            }
+        };
+        let unit = files(&[
+            ("/sys/fs/cgroup/system.slice/memory.max", "1000"),
+            ("/sys/fs/cgroup/system.slice/farthing@a.service/memory.max", "max"),
+        ]);
+        assert_eq!(memory_limit("0::/system.slice/farthing@a.service\n", unit), Some(1_000));
+        assert_eq!(memory_limit("0::/user.slice\n", unit), None);
+        let first_version = files(&[
+            ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712"),
+            ("/sys/fs/cgroup/memory/a/memory.limit_in_bytes", "3000"),
+            ("/sys/fs/cgroup/memory/a/b/memory.limit_in_bytes", "2000"),
+        ]);
+        assert_eq!(memory_limit("4:cpu,memory:/a/b\n1:cpu:/\n0::/\n", first_version), Some(2_000));
+        assert_eq!(memory_limit("4:memory:/a\n", first_version), Some(3_000));
+        // A container that sees its name outside, and its own group at the root.
+        let container = files(&[("/sys/fs/cgroup/memory.max", "500")]);
+        assert_eq!(memory_limit("0::/docker/1234\n", container), Some(500));
+        assert_eq!(memory_limit("0::/\n", container), Some(500));
+        for text in ["", "x", "0:", "4:memory\n"] {
+            assert_eq!(memory_limit(text, container), None, "{text}");
         }
     }
 

@@ -8,4 +8,4 @@ pub mod history;
 mod migrate;
 pub mod read_model;
 
-pub use self::migrate::{Error, Migrate, Report, migrate};
+pub use self::migrate::{Error, Migrate, OLDEST_POSTGRES, Report, migrate};

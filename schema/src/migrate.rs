@@ -6,6 +6,13 @@ use tokio_postgres::error::{DbError, SqlState};
 use crate::citus;
 use crate::read_model::ReadModel;
 
+/// The oldest Postgres that Farthing works with, as `server_version_num`.
+pub const OLDEST_POSTGRES: i32 = 150_000;
+
+/// The version of the server, as a number and as a text.
+const VERSION: &str =
+    "SELECT current_setting('server_version_num')::integer, current_setting('server_version')";
+
 /// The advisory lock of a migration. It waits rather than polls, unlike `farthing_log::leadership`: migrations are
 /// rare, and this crate does without the log's dependencies.
 const LOCK: &str = "SELECT pg_advisory_lock(hashtextextended('farthing.migrate', 0))";
@@ -112,6 +119,9 @@ pub enum Error {
     /// Postgres does not answer, or refuses.
     #[error("the database refuses: {}", detail(.0))]
     Database(#[from] tokio_postgres::Error),
+    /// The server is older than [`OLDEST_POSTGRES`].
+    #[error("the server is Postgres {0}, and Farthing needs Postgres 15 or newer: upgrade the server")]
+    Version(String),
     /// A migration fails, or one that was applied has changed since.
     #[error("migration: {0}")]
     Migration(#[from] refinery::Error),
@@ -142,6 +152,10 @@ pub async fn migrate(mut client: Client, options: Migrate<'_>) -> Result<Report,
     let key = options.server_key_hex;
     if key.len() != 64 || !key.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Err(Error::ServerKey);
+    }
+    let version = client.query_one(VERSION, &[]).await?;
+    if version.try_get::<_, i32>(0)? < OLDEST_POSTGRES {
+        return Err(Error::Version(version.try_get(1)?));
     }
     client.batch_execute(SAFE_PATH).await?;
     client.execute(LOCK, &[]).await?;

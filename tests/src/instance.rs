@@ -164,6 +164,14 @@ pub fn program() -> &'static Path {
     })
 }
 
+/// A command of the program; under another one, such as `taskset` with its arguments, if `wrapper` names it.
+pub fn program_under(wrapper: &[&str]) -> Command {
+    let Some((outer, arguments)) = wrapper.split_first() else { return Command::new(program()) };
+    let mut command = Command::new(outer);
+    command.args(arguments).arg(program());
+    command
+}
+
 /// A new folder that every user may enter (Postgres runs as another user when the test runs as root).
 fn fresh_folder() -> PathBuf {
     static MADE: AtomicU32 = AtomicU32::new(0);

@@ -15,6 +15,7 @@ pub mod codings;
 pub mod collector;
 pub mod dns;
 pub mod document;
+pub mod faketime;
 pub mod feed;
 pub mod instance;
 pub mod leader;

@@ -1,11 +1,16 @@
 //! A way between two processes that a test can cut: a proxy that passes bytes, whatever they are.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
+
+use crate::left_out;
+
+/// An address in a network for documents, which nobody has.
+const SOMEWHERE: &str = "192.0.2.1:9";
 
 /// How a way is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,12 +31,31 @@ pub struct Link {
 impl Link {
     /// A way to `to`, where nobody needs to listen yet.
     pub async fn to(to: SocketAddr) -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
+        Self::begin_at(Ipv4Addr::LOCALHOST.into(), to).await
+    }
+
+    /// A way that begins at an address of this machine in a network: to the program, its end is on another machine. It
+    /// takes connections from this address alone. `None` where there is no network: then this says that the test is left
+    /// out.
+    pub async fn over_a_network(to: SocketAddr) -> Option<Self> {
+        let Some(address) = address_in_a_network() else {
+            let test = std::thread::current().name().unwrap_or_default().to_owned();
+            left_out(&format!("{test}: this machine has no address in a network"));
+            return None;
+        };
+        Some(Self::begin_at(address, to).await)
+    }
+
+    async fn begin_at(address: IpAddr, to: SocketAddr) -> Self {
+        let listener = TcpListener::bind((address, 0)).await.expect("a free port");
         let address = listener.local_addr().expect("an address");
         let state = Arc::new(watch::Sender::new(None));
         let cut = Arc::clone(&state);
         tokio::spawn(async move {
-            while let Ok((from, _)) = listener.accept().await {
+            while let Ok((from, caller)) = listener.accept().await {
+                if caller.ip() != address.ip() {
+                    continue;
+                }
                 tokio::spawn(pass(from, to, cut.subscribe()));
             }
         });
@@ -64,6 +88,14 @@ async fn pass(mut from: TcpStream, to: SocketAddr, mut cut: watch::Receiver<Opti
         return;
     }
     let _ = cut.wait_for(|cut| *cut != Some(Cut::Silent)).await;
+}
+
+/// The address of this machine that others would see. Nothing is sent.
+fn address_in_a_network() -> Option<IpAddr> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+    socket.connect(SOMEWHERE).ok()?;
+    let address = socket.local_addr().ok()?.ip();
+    (!address.is_loopback() && !address.is_unspecified()).then_some(address)
 }
 
 /// A port of this machine that nobody listens at.

@@ -1,7 +1,9 @@
 //! A Postgres server of a test's own, with the settings that `initdb` makes and no others but its address.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use crate::instance::Instance;
 use crate::left_out;
@@ -22,6 +24,9 @@ const COPY_AND_RUN: &str = r#"
 exec "$1/postgres" -D data -p "$2" -k "" -c listen_addresses=127.0.0.1
 "#;
 
+/// The script that installs a release and prints the folder of its programs.
+const INSTALL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/stock/install");
+
 /// The password of its login. It listens at the loopback for the time of a test.
 const PASSWORD: &str = "a-password-for-the-time-of-a-test";
 
@@ -40,11 +45,21 @@ impl PostgresServer {
 
     /// Starts one with its data in this folder, which must be empty.
     pub async fn start_in(folder: &Path) -> Option<Self> {
-        let bin = programs_or_left_out()?;
+        Some(Self::start_from(folder, &programs_or_left_out()?).await)
+    }
+
+    /// Starts one of this release, such as `14`. `None` where it cannot be installed: then this says that the test is left
+    /// out.
+    pub async fn start_release(instance: &Instance, release: &str) -> Option<Self> {
+        let bin = installed_or_left_out(release)?;
+        Some(Self::start_from(&new_folder(instance), &bin).await)
+    }
+
+    async fn start_from(folder: &Path, bin: &Path) -> Self {
         std::fs::write(folder.join("password"), PASSWORD).expect("a file can be written");
-        let (process, server) = Self::run(folder, &bin, CREATE_AND_RUN, "").await;
+        let (process, server) = Self::run(folder, bin, CREATE_AND_RUN, "").await;
         servers::create_database(&Log::open(&server).await, "farthing").await;
-        Some(Self { _process: process, database_url: servers::with_database(&server, "farthing") })
+        Self { _process: process, database_url: servers::with_database(&server, "farthing") }
     }
 
     /// Starts a standby of this server. Its URL is of the same database.
@@ -87,6 +102,23 @@ fn programs_or_left_out() -> Option<PathBuf> {
         left_out(&format!("{test}: there is no initdb"));
     }
     found
+}
+
+/// The folder with the programs of a release, which is installed if it is not there. `None`, with a message, where it
+/// cannot be.
+fn installed_or_left_out(release: &str) -> Option<PathBuf> {
+    // One test installs at a time.
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let ended = Command::new("sh").args([INSTALL, "postgres", release]).output().expect("sh can be run");
+    if ended.status.success() {
+        return Some(String::from_utf8_lossy(&ended.stdout).trim().into());
+    }
+    let test = std::thread::current().name().unwrap_or_default().to_owned();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    let why = said.trim().lines().last().unwrap_or("no reason was given");
+    left_out(&format!("{test}: Postgres {release} cannot be installed: {why}"));
+    None
 }
 
 /// The folder with `initdb` and `postgres`: the newest of Debian's versions, else the first on PATH.

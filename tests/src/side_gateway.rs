@@ -2,12 +2,12 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::Value;
 
-use crate::instance::{Instance, START_TIMEOUT, SWEEP_AFTER, program, signal};
+use crate::instance::{Instance, START_TIMEOUT, SWEEP_AFTER, program_under, signal};
 use crate::merchant::Merchant;
 use crate::wait::{eventually, within};
 
@@ -45,18 +45,24 @@ impl SideGateway {
 
     /// Starts one with these flags that name its database and its NATS server.
     pub async fn with(instance: &Instance, servers: &[&str], flags: &[&str]) -> Self {
-        Self::start_in(instance, servers, flags, &[]).await
+        Self::start_in(instance, &[], servers, flags, &[]).await
+    }
+
+    /// Starts one with these flags through another program, such as `taskset` with its arguments.
+    pub async fn under(instance: &Instance, wrapper: &[&str], servers: &[&str], flags: &[&str]) -> Self {
+        Self::start_in(instance, wrapper, servers, flags, &[]).await
     }
 
     /// Starts one with these environment variables.
     pub async fn with_variables(instance: &Instance, flags: &[&str], variables: &[(&str, &str)]) -> Self {
         let ready = instance.ready();
         let servers = ["--database-url", &ready.database_url, "--nats-url", &ready.nats_url];
-        Self::start_in(instance, &servers, flags, variables).await
+        Self::start_in(instance, &[], &servers, flags, variables).await
     }
 
     async fn start_in(
         instance: &Instance,
+        wrapper: &[&str],
         servers: &[&str],
         flags: &[&str],
         variables: &[(&str, &str)],
@@ -68,7 +74,7 @@ impl SideGateway {
         // It allows fewer addresses than the instance's own gateways, and would fail deliveries that those can make.
         let delivers = flags.iter().any(|flag| flag.starts_with("--webhook"));
         let sweeps = flags.iter().any(|flag| flag.starts_with("--sweep-after-seconds"));
-        let process = Command::new(program())
+        let process = program_under(wrapper)
             .args([
                 "gateway",
                 "--listen",

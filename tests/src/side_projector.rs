@@ -1,18 +1,20 @@
 //! Another projector on an instance's database.
 
 use std::net::SocketAddr;
-use std::process::{Child, Command, Stdio};
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::instance::{Instance, program};
+use crate::instance::{Instance, program_under};
 use crate::wait::within;
 
 /// A projector beside the instance's own. It stops when the value is dropped.
 pub struct SideProjector {
     process: Child,
+    log: PathBuf,
     /// Its operator's address.
     pub operator: SocketAddr,
 }
@@ -31,12 +33,16 @@ impl SideProjector {
 
     /// Starts one with these flags that name its database and its NATS server.
     pub async fn with(instance: &Instance, servers: &[&str]) -> Self {
+        Self::under(instance, &[], servers).await
+    }
+
+    /// The same through another program, such as `env` with its arguments.
+    pub async fn under(instance: &Instance, wrapper: &[&str], servers: &[&str]) -> Self {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let number = MADE.fetch_add(1, Ordering::SeqCst);
         let ready_file = instance.file(&format!("side-projector-{number}.json"));
-        let log = std::fs::File::create(instance.file(&format!("side-projector-{number}.log")));
-        let log = log.expect("a log file can be made");
-        let mut process = Command::new(program())
+        let log = instance.file(&format!("side-projector-{number}.log"));
+        let mut process = program_under(wrapper)
             .args(["projector", "--operator-listen", "127.0.0.1:0", "--stop-with-stdin"])
             .args(servers)
             .arg("--ready-file")
@@ -45,7 +51,7 @@ impl SideProjector {
             .envs(instance.nats_names())
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
-            .stderr(log)
+            .stderr(std::fs::File::create(&log).expect("a log file can be made"))
             .spawn()
             .expect("the program can be run");
         let up: Value = within(Duration::from_mins(1), "the side projector comes up", async || {
@@ -55,7 +61,12 @@ impl SideProjector {
         })
         .await;
         let operator = up["operator"].as_str().and_then(|address| address.parse().ok());
-        Self { process, operator: operator.unwrap_or_else(|| panic!("no address in {up}")) }
+        Self { process, log, operator: operator.unwrap_or_else(|| panic!("no address in {up}")) }
+    }
+
+    /// Its log output.
+    pub fn logged(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
     /// Its process id.

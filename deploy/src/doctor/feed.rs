@@ -26,18 +26,18 @@ const PAUSE: Duration = Duration::from_millis(100);
 const FAILURE_SECONDS: i64 = 60;
 
 /// A stream as it was found; `None` if it does not exist.
-type Stream = (Partition, Option<Info>);
+pub(super) type Stream = (Partition, Option<Info>);
 
-/// Checks the feed of a log whose heads were at `heads` before.
+/// Checks the feed, whose `streams` were found, of a log whose heads were at `heads` before.
 pub(super) async fn check(
     nats: &Nats,
     session: Option<&Session>,
     names: &NatsNames,
-    partitions: Partitions,
+    streams: Result<Vec<Stream>, String>,
     replicas: usize,
     heads: &Positions,
 ) -> Vec<Finding> {
-    let streams = match streams(nats, names, partitions).await {
+    let streams = match streams {
         Ok(streams) => streams,
         Err(error) => {
             let advice = "let the login publish to `$JS.API.>`, or look at the state of the NATS servers";
@@ -51,8 +51,12 @@ pub(super) async fn check(
     ]
 }
 
-/// The streams, as they are found within the limit of a check.
-async fn streams(nats: &Nats, names: &NatsNames, partitions: Partitions) -> Result<Vec<Stream>, String> {
+/// The streams of the partitions, as they are found within the limit of a check.
+pub(super) async fn streams(
+    nats: &Nats,
+    names: &NatsNames,
+    partitions: Partitions,
+) -> Result<Vec<Stream>, String> {
     let context = jetstream::new(nats.client.clone());
     let until = tokio::time::Instant::now() + nats.limit;
     let mut streams = Vec::new();
@@ -80,13 +84,14 @@ async fn streams(nats: &Nats, names: &NatsNames, partitions: Partitions) -> Resu
     Ok(streams)
 }
 
+/// The partitions without a stream.
+pub(super) fn missing(streams: &[Stream]) -> Vec<Partition> {
+    streams.iter().filter(|(_, info)| info.is_none()).map(|(partition, _)| *partition).collect()
+}
+
 fn judge_streams(streams: &[Stream], names: &NatsNames) -> Finding {
     let check = "feed.streams";
-    let missing: Vec<_> = streams
-        .iter()
-        .filter(|(_, info)| info.is_none())
-        .map(|(partition, _)| names.stream(*partition))
-        .collect();
+    let missing: Vec<_> = missing(streams).into_iter().map(|partition| names.stream(partition)).collect();
     if !missing.is_empty() {
         let found = format!("streams are missing: {}", missing.join(", "));
         let advice =

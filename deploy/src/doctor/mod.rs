@@ -169,11 +169,16 @@ async fn examine_nats(
         Ok(nats) => {
             findings.push(Finding::ok("nats.reached", "NATS takes the login"));
             findings.extend(nats::check_tls(config, limit, Reached::Yes).await);
-            findings.extend(nats::check(&nats, log.partitions).await);
-            match (log.partitions, &log.heads) {
-                (Some(partitions), Some(heads)) => {
-                    let names = &config.names;
-                    findings.extend(feed::check(&nats, session, names, partitions, replicas, heads).await);
+            let names = &config.names;
+            let streams = match log.partitions {
+                Some(partitions) => Some(feed::streams(&nats, names, partitions).await),
+                None => None,
+            };
+            let missing = streams.as_ref().and_then(|found| Some(feed::missing(found.as_ref().ok()?).len()));
+            findings.extend(nats::check(&nats, missing).await);
+            match (streams, &log.heads) {
+                (Some(streams), Some(heads)) => {
+                    findings.extend(feed::check(&nats, session, names, streams, replicas, heads).await);
                 }
                 _ => {
                     findings

@@ -6,7 +6,6 @@ use async_nats::jetstream;
 use async_nats::jetstream::response::Response;
 use async_nats::{Client, ServerInfo};
 use chrono::Utc;
-use farthing_core::partition::Partitions;
 use farthing_log::nats::NatsConfig;
 use farthing_log::nats_greeting::{self, Greeting};
 use serde::Deserialize;
@@ -44,7 +43,7 @@ struct Account {
     #[serde(default)]
     storage: u64,
     #[serde(default)]
-    streams: u64,
+    streams: usize,
     #[serde(default)]
     limits: Limits,
     /// Limits for each number of replicas, in place of `limits`.
@@ -92,8 +91,8 @@ impl Nats {
     }
 }
 
-/// Checks the server. `partitions` are those of the log, if they are known.
-pub(super) async fn check(nats: &Nats, partitions: Option<Partitions>) -> Vec<Finding> {
+/// Checks the server. The feed has yet to create so many streams, if that is known.
+pub(super) async fn check(nats: &Nats, missing_streams: Option<usize>) -> Vec<Finding> {
     let info = nats.client.server_info();
     let account = account(nats).await;
     let mut findings = vec![
@@ -102,7 +101,7 @@ pub(super) async fn check(nats: &Nats, partitions: Option<Partitions>) -> Vec<Fi
         judge_jetstream(&info, account.as_ref().err().map(String::as_str)),
     ];
     if let Ok(account) = &account {
-        findings.push(judge_limits(account, partitions.map(|partitions| partitions.all().len())));
+        findings.push(judge_limits(account, missing_streams));
     }
     findings
 }
@@ -191,9 +190,9 @@ fn judge_jetstream(info: &ServerInfo, error: Option<&str>) -> Finding {
     )
 }
 
-/// `partitions` is their number, if it is known.
-fn judge_limits(account: &Account, partitions: Option<usize>) -> Finding {
-    let (check, Limits { max_storage, max_streams }) = ("nats.limits", account.limits);
+/// `missing` is the number of streams that the feed has yet to create, if it is known.
+fn judge_limits(account: &Account, missing: Option<usize>) -> Finding {
+    let (check, max_storage) = ("nats.limits", account.limits.max_storage);
     if !account.tiers.is_empty() {
         let reason = "the account has limits for each number of replicas: see `nats account info`";
         return Finding::skipped(check, reason);
@@ -202,7 +201,7 @@ fn judge_limits(account: &Account, partitions: Option<usize>) -> Finding {
     let mut found = format!("{} streams take {}", account.streams, bytes(account.storage));
     let Ok(allowed) = u64::try_from(max_storage) else {
         found = format!("{found}; the account has no limit. NATS does not tell the free space of its disk");
-        return judge_streams(check, found, max_streams, partitions);
+        return judge_streams(check, found, account, missing);
     };
     found = format!("{found} of {}", bytes(allowed));
     let advice = "raise the account's limit: the feed needs the space of the log, and stops without it";
@@ -212,16 +211,17 @@ fn judge_limits(account: &Account, partitions: Option<usize>) -> Finding {
     if used * 100 >= i128::from(allowed) * WARNING_PERCENT {
         return Finding::warning(check, found, advice);
     }
-    judge_streams(check, found, max_streams, partitions)
+    judge_streams(check, found, account, missing)
 }
 
-/// `allowed` is the most streams of the account, below zero without a limit.
-fn judge_streams(check: &'static str, found: String, allowed: i64, partitions: Option<usize>) -> Finding {
-    let fits = |partitions| usize::try_from(allowed).is_ok_and(|allowed| allowed >= partitions);
-    if allowed < 0 || partitions.is_none_or(fits) {
+fn judge_streams(check: &'static str, found: String, account: &Account, missing: Option<usize>) -> Finding {
+    let (Ok(allowed), Some(missing @ 1..)) = (usize::try_from(account.limits.max_streams), missing) else {
+        return Finding::ok(check, found);
+    };
+    if account.streams.saturating_add(missing) <= allowed {
         return Finding::ok(check, found);
     }
-    let found = format!("{found}; the account allows {allowed} streams");
+    let found = format!("{found}; the account allows {allowed} streams, and the feed needs {missing} more");
     Finding::failed(check, found, "raise the limit: there is a stream for each partition")
 }
 
@@ -270,15 +270,20 @@ mod tests {
 
     #[test]
     fn the_space_and_the_streams_of_the_account_suffice() {
-        let account = |storage, max_storage, max_streams| Account {
+        let account = |storage, max_storage, streams, max_streams| Account {
             storage,
+            streams,
             limits: Limits { max_storage, max_streams },
             ..Account::default()
         };
-        assert_eq!(judge_limits(&account(1_000, -1, -1), Some(8)).verdict, Verdict::Ok);
-        assert_eq!(judge_limits(&account(10, 100, 8), Some(8)).verdict, Verdict::Ok);
-        assert_eq!(judge_limits(&account(10, 100, 7), Some(8)).verdict, Verdict::Failed);
-        assert_eq!(judge_limits(&account(85, 100, -1), None).verdict, Verdict::Warning);
-        assert_eq!(judge_limits(&account(95, 100, -1), None).verdict, Verdict::Failed);
+        assert_eq!(judge_limits(&account(1_000, -1, 0, -1), Some(8)).verdict, Verdict::Ok);
+        assert_eq!(judge_limits(&account(10, 100, 0, 8), Some(8)).verdict, Verdict::Ok);
+        assert_eq!(judge_limits(&account(10, 100, 0, 7), Some(8)).verdict, Verdict::Failed);
+        assert_eq!(judge_limits(&account(10, -1, 3, 10), Some(8)).verdict, Verdict::Failed, "others have 3");
+        assert_eq!(judge_limits(&account(10, -1, 8, 8), Some(0)).verdict, Verdict::Ok, "all are there");
+        assert_eq!(judge_limits(&account(10, -1, 8, 8), None).verdict, Verdict::Ok, "it is not known");
+        assert_eq!(judge_limits(&account(84, 100, 0, -1), None).verdict, Verdict::Ok);
+        assert_eq!(judge_limits(&account(85, 100, 0, -1), None).verdict, Verdict::Warning);
+        assert_eq!(judge_limits(&account(95, 100, 0, -1), None).verdict, Verdict::Failed);
     }
 }

@@ -1,12 +1,10 @@
 //! The Postgres server and its settings: those of the server, of the database and of logins.
 
 use anyhow::Result;
+use farthing_schema::OLDEST_POSTGRES;
 
 use super::finding::Finding;
 use super::session::Session;
-
-/// The oldest version that Farthing works with.
-const OLDEST: i32 = 150_000;
 
 const VERSION: &str = "\
 SELECT current_setting('server_version_num')::integer, current_setting('server_version'), pg_is_in_recovery(),
@@ -84,7 +82,7 @@ async fn version(session: &Session) -> Result<Finding> {
 
 fn judge_version(number: i32, shown: &str) -> Finding {
     let found = format!("Postgres {shown}");
-    if number < OLDEST {
+    if number < OLDEST_POSTGRES {
         return Finding::failed("postgres.version", found, "upgrade the server to Postgres 15 or newer");
     }
     Finding::ok("postgres.version", found)

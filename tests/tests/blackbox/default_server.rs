@@ -43,7 +43,7 @@ async fn sessions(log: &Log) -> [usize; 3] {
 }
 
 /// The number that the log of a process gives to `field`.
-fn logged_number(logged: &str, event: &str, field: &str) -> Option<usize> {
+pub(crate) fn logged_number(logged: &str, event: &str, field: &str) -> Option<usize> {
     let line = logged.lines().find(|line| line.contains(event))?;
     let (_, after) = line.split_once(&format!(" {field}="))?;
     after.split(|other: char| !other.is_ascii_digit()).next()?.parse().ok()

@@ -1,16 +1,19 @@
 //! `farthing doctor`: what it finds on real servers, well ones and broken ones, and that it changes nothing.
 
 mod certificates;
+mod clocks;
 mod database;
 mod deployment;
 mod full_disk;
 mod nats;
+mod other_machine;
+mod releases;
 mod servers_away;
 mod standby;
 
 use std::process::{Output, Stdio};
 
-use farthing_tests::instance::{Instance, program};
+use farthing_tests::instance::{Instance, program_under};
 use farthing_tests::run;
 use farthing_tests::scratch::operate;
 use serde_json::Value;
@@ -51,7 +54,12 @@ impl Report {
 
 /// Runs the doctor with these flags beside those of the database.
 async fn doctor(database_url: &str, flags: &[&str]) -> Report {
-    let output = output(database_url, flags, &[]).await;
+    doctor_under(&[], database_url, flags).await
+}
+
+/// The same under another program, such as `faketime` with its arguments.
+async fn doctor_under(wrapper: &[&str], database_url: &str, flags: &[&str]) -> Report {
+    let output = output(wrapper, database_url, flags, &[]).await;
     let said = String::from_utf8_lossy(&output.stderr);
     let json = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {said}"));
     let report = Report { json, exit_code: output.status.code() };
@@ -66,8 +74,8 @@ async fn doctor(database_url: &str, flags: &[&str]) -> Report {
 }
 
 /// Runs the doctor, with `--json` unless `CLICOLOR_FORCE` or `NO_COLOR` is among the variables.
-async fn output(database_url: &str, flags: &[&str], variables: &[(&str, &str)]) -> Output {
-    let mut command = Command::new(program());
+async fn output(wrapper: &[&str], database_url: &str, flags: &[&str], variables: &[(&str, &str)]) -> Output {
+    let mut command = Command::from(program_under(wrapper));
     command.args(["doctor", "--database-url", database_url]).args(flags).envs(variables.iter().copied());
     if variables.is_empty() {
         command.arg("--json");
@@ -102,7 +110,7 @@ fn text_has_colours_only_where_they_are_wanted() {
     run(async {
         let url = "postgres://nobody@127.0.0.1:1/none";
         let text = async |variables: &[(&str, &str)]| {
-            let output = output(url, &[], variables).await;
+            let output = output(&[], url, &[], variables).await;
             assert_eq!(output.status.code(), Some(2), "{output:?}");
             String::from_utf8(output.stdout).unwrap()
         };
@@ -124,7 +132,7 @@ fn text_has_colours_only_where_they_are_wanted() {
 fn bad_usage_has_the_exit_code_of_bad_usage() {
     run(async {
         for flags in [["--timeout-seconds=1"], ["--feed-replicas=6"], ["--nats-key-file=/x"], ["--unknown"]] {
-            let output = output("postgres://nobody@127.0.0.1:1/none", &flags, &[]).await;
+            let output = output(&[], "postgres://nobody@127.0.0.1:1/none", &flags, &[]).await;
             assert_eq!(output.status.code(), Some(2), "{flags:?}");
             assert!(output.stdout.is_empty() && !output.stderr.is_empty(), "{flags:?}");
         }

@@ -1,7 +1,8 @@
 //! NATS servers with one fault each, and streams that are not as the relay creates them.
 
-use async_nats::jetstream;
+use async_nats::ConnectOptions;
 use async_nats::jetstream::stream::{Config, DiscardPolicy, StorageType};
+use async_nats::jetstream::{self, Context};
 use farthing_tests::instance::Instance;
 use farthing_tests::nats_server::NatsServer;
 use farthing_tests::run;
@@ -52,6 +53,77 @@ fn a_login_without_jetstream_or_with_too_little_of_it_fails() {
         well.expect("nats.limits", "ok", "the account has no limit");
         report("mute:secret").await.expect("feed.streams", "failed", "cannot be looked at");
         report("well:wrong").await.expect("nats.reached", "failed", "uthorization");
+    });
+}
+
+async fn connected(nats: &NatsServer, user: &str, password: &str) -> Context {
+    let options = ConnectOptions::with_user_and_password(user.to_owned(), password.to_owned());
+    jetstream::new(options.connect(format!("127.0.0.1:{}", nats.port)).await.unwrap())
+}
+
+/// The bytes of an account's space that a test fills.
+const SPACE: usize = 1024 * 1024;
+
+#[test]
+fn an_account_whose_space_is_nearly_used_is_a_warning_and_then_fails() {
+    run(async {
+        let instance = Instance::shared().await;
+        let database_url = migrated(instance, "doctor_space").await;
+        let account = format!(
+            "accounts {{ LITTLE {{ jetstream {{ max_file: {SPACE} }}, users: [{{ user: little, password: secret }}] }} }}"
+        );
+        let nats = NatsServer::start(instance, &account).await;
+        let url = format!("--nats-url=nats://little:secret@127.0.0.1:{}", nats.port);
+        let context = connected(&nats, "little", "secret").await;
+        let config = Config { name: "filling".to_owned(), ..Config::default() };
+        context.create_stream(config).await.unwrap();
+        let part = vec![0_u8; SPACE / 100];
+        let mut filled = 0;
+        for (percent, verdict) in [(50, "ok"), (88, "warning"), (97, "failed")] {
+            for _ in filled..percent {
+                context.publish("filling", part.clone().into()).await.unwrap().await.unwrap();
+            }
+            filled = percent;
+            let report = doctor(&database_url, &[&url]).await;
+            report.expect("nats.limits", verdict, "1 streams take");
+            report.expect("nats.limits", verdict, "of 1024 KiB");
+        }
+    });
+}
+
+#[test]
+fn an_account_whose_streams_are_used_up_by_others_fails_until_all_streams_of_the_feed_exist() {
+    run(async {
+        let instance = Instance::shared().await;
+        let database_url = migrated(instance, "doctor_used_up").await;
+        let limit = |streams: u8| {
+            format!(
+                "accounts {{ SHARED {{ jetstream {{ max_streams: {streams} }}, users: [{{ user: u, password: p }}] }} }}"
+            )
+        };
+        // The feed has eight streams, others have two.
+        for (allowed, verdict, said) in [
+            (9, "failed", "the account allows 9 streams, and the feed needs 8 more"),
+            (10, "ok", "2 streams take"),
+        ] {
+            let nats = NatsServer::start(instance, &limit(allowed)).await;
+            let context = connected(&nats, "u", "p").await;
+            let named =
+                |name: String, subject: String| Config { name, subjects: vec![subject], ..Config::default() };
+            for other in ["first", "second"] {
+                context.create_stream(named(other.to_owned(), other.to_owned())).await.unwrap();
+            }
+            let url = format!("--nats-url=nats://u:p@127.0.0.1:{}", nats.port);
+            let flags = [url.as_str(), "--nats-prefix=doctor"];
+            doctor(&database_url, &flags).await.expect("nats.limits", verdict, said);
+            if verdict == "ok" {
+                for partition in 0..8 {
+                    let stream = (format!("doctor-LEDGER-{partition}"), format!("doctor.ledger.{partition}"));
+                    context.create_stream(named(stream.0, stream.1)).await.unwrap();
+                }
+                doctor(&database_url, &flags).await.expect("nats.limits", "ok", "10 streams take");
+            }
+        }
     });
 }
 
