@@ -107,6 +107,7 @@ mod tenancy;
 mod timeouts;
 mod tls;
 mod tls_servers;
+mod token_kinds;
 mod traces;
 mod traces_by_endpoint;
 mod usage;
