@@ -213,10 +213,11 @@ fn what_is_not_sold_on_a_managed_key_is_refused_with_the_reason() {
         };
         for (path, body, why) in [
             ("/v1/images/generations", json!({"model": "gpt-4o"}), "does not answer at once with its usage"),
-            ("/v1/images/generations", json!({"prompt": "x"}), "names no model that can be read"),
+            ("/v1/images/generations", json!({"prompt": "x"}), "does not answer at once with its usage"),
             ("/v1/batches", json!({"model": "gpt-4o"}), "does not answer at once with its usage"),
-            ("/v1/batches", json!({"input_file_id": "f"}), "names no model that can be read"),
+            ("/v1/batches", json!({"input_file_id": "f"}), "does not answer at once with its usage"),
             ("/v1/files", json!({"model": "gpt-4o"}), "does not answer at once with its usage"),
+            ("/v1/chat/completions", json!({"messages": []}), "names no model that can be read"),
             ("/v1/chat/completions", json!({"model": "unheard-of"}), "does not list the model"),
             ("/v1/embeddings", json!({"model": "unheard-of"}), "does not list the model"),
         ] {
@@ -268,6 +269,50 @@ fn files_images_and_batches_on_the_callers_own_key_pass_and_are_counted_as_calls
                 "{path}: {metered}"
             );
         }
+    });
+}
+
+#[test]
+fn what_reports_a_unit_of_its_own_passes_on_the_callers_own_key_and_is_counted_as_a_call() {
+    run(async {
+        let (managed, providers) = gateway_with(&["cohere"], Keys::None, &[]).await;
+        let merchant = Merchant::funded("100").await;
+        let customer = merchant.customer("100").await;
+        let meter = merchant.call_meter("0.5").await;
+        let own = token(&json!({
+            "secret_key": merchant.secret_key, "customer_id": customer.id, "meter_slug": meter.slug,
+            "provider_key": "sk-theirs",
+        }));
+        for (provider, path, answer, marks) in [
+            (
+                &providers[0],
+                "/v2/rerank",
+                r#"{"results":[],"meta":{"billed_units":{"search_units":1}}}"#,
+                json!([]),
+            ),
+            (
+                &managed.mistral,
+                "/v1/ocr",
+                r#"{"pages":[],"model":"m","usage_info":{"pages_processed":3}}"#,
+                json!(["usage_missing"]),
+            ),
+            (
+                &managed.openai,
+                "/v1/moderations",
+                r#"{"id":"modr-1","model":"m","results":[]}"#,
+                json!(["usage_missing"]),
+            ),
+        ] {
+            let endpoint = provider.endpoint_ending(path, move |_| json_text(200, answer));
+            let request = forward("POST", &endpoint.url).json(&json!({"model": "m", "input": "x"}));
+            let response = managed.send(&own, request).await;
+            assert_eq!((response.status, response.text().as_str()), (200, answer), "{path}");
+            let metered = merchant.charged(&response).await;
+            assert_eq!(metered["usage"]["tokens"], tokens(0, 0), "{path}: {metered}");
+            assert_eq!(metered["fee"]["amount"], "0.5000000000", "{path}: {metered}");
+            assert_eq!(metered["marks"], marks, "{path}: {metered}");
+        }
+        merchant.nothing_is_held().await;
     });
 }
 

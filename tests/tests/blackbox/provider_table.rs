@@ -1,124 +1,23 @@
 //! Each built-in provider at each endpoint that it documents, whole and streamed, on the caller's own key and on a managed
-//! key, against a stand-in that answers as the provider does. What passed is the table of `docs/providers.md`, which is
-//! compared; `WRITE_TABLE=1` writes it.
+//! key, against a stand-in that answers as the provider does. What passed is the tables of `docs/providers.md`, which are
+//! compared; `WRITE_TABLE=1` writes them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use farthing_tests::client::{Body, Request};
+use farthing_tests::client::Request;
 use farthing_tests::instance::Instance;
-use farthing_tests::merchant::{Merchant, forward, token};
-use farthing_tests::provider::{Endpoint, Provider, chunk, event_stream, json_text, last_chunk, whole};
+use farthing_tests::managed::Managed;
+use farthing_tests::merchant::{Merchant, token};
+use farthing_tests::provider::{Endpoint, Provider};
 use farthing_tests::run;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::providers::{Keys, gateway_with, prices, tokens};
-
-/// The columns of the table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Column {
-    Chat,
-    Responses,
-    Messages,
-    GenerateContent,
-    Embeddings,
-    Speech,
-    Transcription,
-}
-
-use Column::{Chat, Embeddings, GenerateContent, Messages, Responses, Speech, Transcription};
-
-const COLUMNS: [(Column, &str); 7] = [
-    (Chat, "chat"),
-    (Responses, "responses"),
-    (Messages, "messages"),
-    (GenerateContent, "generateContent"),
-    (Embeddings, "embeddings"),
-    (Speech, "speech"),
-    (Transcription, "transcription"),
-];
-
-/// The providers and the paths of the endpoints that they document.
-pub(super) const PROVIDERS: [(&str, &[(Column, &str)]); 25] = [
-    (
-        "openai",
-        &[
-            (Chat, "/v1/chat/completions"),
-            (Responses, "/v1/responses"),
-            (Embeddings, "/v1/embeddings"),
-            (Speech, "/v1/audio/speech"),
-            (Transcription, "/v1/audio/transcriptions"),
-        ],
-    ),
-    ("anthropic", &[(Messages, "/v1/messages"), (Chat, "/v1/chat/completions")]),
-    (
-        "google",
-        &[
-            (GenerateContent, "/v1beta/models/m:generateContent"),
-            (Chat, "/v1beta/openai/chat/completions"),
-            (Embeddings, "/v1beta/openai/embeddings"),
-        ],
-    ),
-    ("deepseek", &[(Chat, "/chat/completions"), (Messages, "/anthropic/v1/messages")]),
-    ("mistral", &[(Chat, "/v1/chat/completions"), (Embeddings, "/v1/embeddings")]),
-    ("xai", &[(Chat, "/v1/chat/completions"), (Responses, "/v1/responses"), (Messages, "/v1/messages")]),
-    (
-        "groq",
-        &[
-            (Chat, "/openai/v1/chat/completions"),
-            (Responses, "/openai/v1/responses"),
-            (Speech, "/openai/v1/audio/speech"),
-            (Transcription, "/openai/v1/audio/transcriptions"),
-        ],
-    ),
-    (
-        "together",
-        &[
-            (Chat, "/v1/chat/completions"),
-            (Embeddings, "/v1/embeddings"),
-            (Speech, "/v1/audio/speech"),
-            (Transcription, "/v1/audio/transcriptions"),
-        ],
-    ),
-    (
-        "fireworks",
-        &[
-            (Chat, "/inference/v1/chat/completions"),
-            (Responses, "/inference/v1/responses"),
-            (Embeddings, "/inference/v1/embeddings"),
-        ],
-    ),
-    ("cohere", &[(Chat, "/compatibility/v1/chat/completions"), (Embeddings, "/compatibility/v1/embeddings")]),
-    ("cerebras", &[(Chat, "/v1/chat/completions")]),
-    ("perplexity", &[(Chat, "/chat/completions")]),
-    ("openrouter", &[(Chat, "/api/v1/chat/completions"), (Responses, "/api/v1/responses")]),
-    ("deepinfra", &[(Chat, "/v1/openai/chat/completions"), (Embeddings, "/v1/openai/embeddings")]),
-    ("nebius", &[(Chat, "/v1/chat/completions"), (Embeddings, "/v1/embeddings")]),
-    ("sambanova", &[(Chat, "/v1/chat/completions")]),
-    ("hyperbolic", &[(Chat, "/v1/chat/completions")]),
-    ("moonshot", &[(Chat, "/v1/chat/completions"), (Messages, "/anthropic/v1/messages")]),
-    ("zai", &[(Chat, "/api/paas/v4/chat/completions"), (Messages, "/api/anthropic/v1/messages")]),
-    (
-        "dashscope",
-        &[(Chat, "/compatible-mode/v1/chat/completions"), (Embeddings, "/compatible-mode/v1/embeddings")],
-    ),
-    ("nvidia", &[(Chat, "/v1/chat/completions"), (Embeddings, "/v1/embeddings")]),
-    ("github", &[(Chat, "/inference/chat/completions"), (Embeddings, "/inference/embeddings")]),
-    ("huggingface", &[(Chat, "/v1/chat/completions"), (Responses, "/v1/responses")]),
-    ("vercel", &[(Chat, "/v1/chat/completions"), (Embeddings, "/v1/embeddings")]),
-    (
-        "azure",
-        &[
-            (Chat, "/openai/deployments/m/chat/completions"),
-            (Responses, "/openai/v1/responses"),
-            (Embeddings, "/openai/deployments/m/embeddings"),
-            (Speech, "/openai/deployments/s/audio/speech"),
-            (Transcription, "/openai/deployments/t/audio/transcriptions"),
-        ],
-    ),
-];
+use super::provider_calls::{COLUMNS, Case, Column, Counted, PROVIDERS, case, price_list, streamed};
+use super::providers::{Keys, gateway_with, tokens};
+use Column::{Batches, Chat, Embeddings, Files, Images, Messages, Speech, Transcription};
 
 /// Cells with a test of their own: its file, which must have it.
-const OWN_TESTS: [(&str, Column, &str, &str); 12] = [
+const OWN_TESTS: [(&str, Column, &str, &str); 17] = [
     (
         "openai",
         Chat,
@@ -131,6 +30,36 @@ const OWN_TESTS: [(&str, Column, &str, &str); 12] = [
         Transcription,
         "provider_endpoints",
         "a_transcription_is_billed_by_the_seconds_that_its_answer_reports",
+    ),
+    (
+        "openai",
+        Speech,
+        "sound_streams",
+        "streamed_speech_is_billed_by_its_characters_and_shows_the_tokens_that_its_last_event_reports",
+    ),
+    (
+        "openai",
+        Transcription,
+        "sound_streams",
+        "a_streamed_transcription_is_billed_by_the_tokens_that_its_last_event_reports",
+    ),
+    (
+        "openai",
+        Images,
+        "provider_endpoints",
+        "files_images_and_batches_on_the_callers_own_key_pass_and_are_counted_as_calls",
+    ),
+    (
+        "openai",
+        Batches,
+        "provider_endpoints",
+        "files_images_and_batches_on_the_callers_own_key_pass_and_are_counted_as_calls",
+    ),
+    (
+        "openai",
+        Files,
+        "provider_endpoints",
+        "files_images_and_batches_on_the_callers_own_key_pass_and_are_counted_as_calls",
     ),
     ("groq", Chat, "providers", "groqs_stream_reports_its_usage_in_a_member_of_its_own"),
     ("cohere", Chat, "providers", "cohere_is_metered_by_the_units_that_it_bills"),
@@ -163,126 +92,103 @@ const OWN_TESTS: [(&str, Column, &str, &str); 12] = [
     ),
 ];
 
-const SOURCES: [(&str, &str); 3] = [
+const SOURCES: [(&str, &str); 4] = [
     ("managed_streams", include_str!("managed_streams.rs")),
     ("provider_endpoints", include_str!("provider_endpoints.rs")),
     ("providers", include_str!("providers.rs")),
+    ("sound_streams", include_str!("sound_streams.rs")),
 ];
 
-/// What is asked, what is answered and what is metered at an endpoint.
-struct Case {
-    request: Request,
-    endpoint: Endpoint,
-    /// The member of the usage that counts, and its value.
-    counted: (&'static str, Value),
-    /// What the prices of the test make of it.
-    cost: &'static str,
+/// A cell that passed.
+struct Passed {
+    provider: &'static str,
+    column: Column,
+    counted: Counted,
 }
 
-fn case(provider: &Provider, column: Column, path: &str) -> Case {
-    let speech = || whole(200, &[("Content-Type", "audio/mpeg")], b"\xff\xfb\x90");
-    let endpoint = provider.endpoint_ending(path, move |_| match column {
-        Chat => json_text(
-            200,
-            r#"{"id":"c-1","choices":[],"usage":{"prompt_tokens":1000,"completion_tokens":50,"total_tokens":1050}}"#,
-        ),
-        Responses => json_text(
-            200,
-            r#"{"id":"resp_1","output":[],"usage":{"input_tokens":1000,"output_tokens":50,"total_tokens":1050}}"#,
-        ),
-        Messages => json_text(
-            200,
-            r#"{"id":"msg_1","type":"message","content":[],"usage":{"input_tokens":1000,"output_tokens":50}}"#,
-        ),
-        GenerateContent => json_text(
-            200,
-            r#"{"candidates":[],"usageMetadata":{"promptTokenCount":1000,"candidatesTokenCount":50,"totalTokenCount":1050}}"#,
-        ),
-        Embeddings => json_text(200, r#"{"data":[],"usage":{"prompt_tokens":1000,"total_tokens":1000}}"#),
-        Speech => speech(),
-        Transcription => json_text(200, r#"{"text":"x","usage":{"type":"duration","seconds":9}}"#),
-    });
-    let post = forward("POST", &endpoint.url);
-    let (request, counted, cost) = match column {
-        Chat | Responses | Messages => {
-            let body = json!({"model": "m", "max_tokens": 100, "messages": [], "input": []});
-            (post.json(&body), ("tokens", tokens(1000, 50)), "0.0022000000")
-        }
-        GenerateContent => {
-            let body = json!({"contents": [], "generationConfig": {"maxOutputTokens": 100}});
-            (post.json(&body), ("tokens", tokens(1000, 50)), "0.0022000000")
-        }
-        Embeddings => {
-            (post.json(&json!({"model": "m", "input": "x"})), ("tokens", tokens(1000, 0)), "0.0020000000")
-        }
-        Speech => {
-            let body = json!({"model": "s", "voice": "v", "input": "café 😀"});
-            (post.json(&body), ("characters", json!({"input": 6, "output": 0})), "0.0060000000")
-        }
-        Transcription => {
-            let form = concat!(
-                "--b1\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nt\r\n",
-                "--b1\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.mp3\"\r\n",
-                "Content-Type: audio/mpeg\r\n\r\nID3\r\n--b1--\r\n"
+/// What a customer's call on its own key costs: the fee of the meter, and the service charge of 1.9 % on it.
+const FEE_OF_A_CALL: &str = "0.5095000000";
+
+/// The gateway of the test, its merchant and their credentials.
+struct Callers {
+    managed: Managed,
+    merchant: Merchant,
+    /// A customer's token with the caller's own key, billed half a dollar for each call.
+    own: String,
+}
+
+impl Callers {
+    async fn new(managed: Managed) -> Self {
+        let merchant = Merchant::funded("100").await;
+        let customer = merchant.customer("1000").await;
+        let meter = merchant.call_meter("0.5").await;
+        let own = token(&json!({
+            "secret_key": merchant.secret_key, "customer_id": customer.id, "meter_slug": meter.slug,
+            "provider_key": "sk-theirs",
+        }));
+        Self { managed, merchant, own }
+    }
+
+    /// Makes the call of a case on the caller's own key, and on the managed key where it is sold.
+    async fn whole(&self, name: &str, column: Column, case: &Case) {
+        let is_sold = column.is_sold_at(name);
+        let credentials = [(&self.own, "unmanaged")].into_iter();
+        let credentials = credentials.chain(is_sold.then_some((&self.merchant.secret_key, "managed")));
+        let called = &case.endpoint.path;
+        for (credential, key_type) in credentials {
+            let response = self.managed.send(credential, case.request()).await;
+            assert_eq!(response.status, 200, "{name}{called}: {}", response.text());
+            let metered = self.merchant.charged(&response).await;
+            let (unit, count) = case.counted.in_usage();
+            assert_eq!(metered["usage"][unit], count, "{name}{called}: {metered}");
+            let marks = if case.counted == Counted::Nothing { json!(["usage_missing"]) } else { json!([]) };
+            assert_eq!(metered["marks"], marks, "{name}{called}: {metered}");
+            if case.counted != Counted::Nothing {
+                assert_eq!(metered["model_cost"]["total"], case.cost, "{name}{called}");
+            }
+            let charged = if key_type == "managed" { case.cost } else { FEE_OF_A_CALL };
+            assert_eq!(metered["total_request_cost"], charged, "{name}{called}, {key_type}");
+            let shown = self.merchant.shown(&response.request_id(), "completed").await;
+            assert_eq!(
+                (&shown["provider"], &shown["provider_key_type"]),
+                (&json!(name), &json!(key_type)),
+                "{shown}"
             );
-            let post = post.header("Content-Type", "multipart/form-data; boundary=b1");
-            let post = post.body(Body::Whole(form.as_bytes().to_vec()));
-            (post, ("seconds", json!({"input": "9", "output": "0"})), "0.0090000000")
         }
-    };
-    Case { request, endpoint, counted, cost }
-}
-
-/// The call again as a stream, which reports in its last event; None where the endpoint has no streams. It asks for its
-/// usage where `asks` says so; without, the gateway does so on a managed key, if the provider must be asked.
-fn streamed(provider: &Provider, column: Column, path: &str, asks: bool) -> Option<(Request, Endpoint)> {
-    let events: &[&str] = match column {
-        Chat => &[
-            r#"{"id":"c-1","choices":[{"delta":{"content":"x"}}]}"#,
-            r#"{"id":"c-1","choices":[],"usage":{"prompt_tokens":1000,"completion_tokens":50,"total_tokens":1050}}"#,
-            "[DONE]",
-        ],
-        Responses => &[
-            r#"{"type":"response.created","response":{"id":"resp_1"}}"#,
-            r#"{"type":"response.completed","response":{"id":"resp_1","usage":{"input_tokens":1000,"output_tokens":50,"total_tokens":1050}}}"#,
-        ],
-        Messages => &[
-            r#"{"type":"message_start","message":{"id":"msg_1","usage":{"input_tokens":1000,"output_tokens":1}}}"#,
-            r#"{"type":"message_delta","usage":{"output_tokens":50}}"#,
-            r#"{"type":"message_stop"}"#,
-        ],
-        GenerateContent => &[
-            r#"{"candidates":[{"content":{"parts":[{"text":"x"}]}}],"usageMetadata":{"promptTokenCount":1000,"candidatesTokenCount":1}}"#,
-            r#"{"candidates":[],"usageMetadata":{"promptTokenCount":1000,"candidatesTokenCount":50,"totalTokenCount":1050}}"#,
-        ],
-        Embeddings | Speech | Transcription => return None,
-    };
-    let path = path.replace(":generateContent", ":streamGenerateContent");
-    let endpoint = provider.endpoint_ending(&path, move |_| {
-        let events = events.iter().map(|data| chunk(format!("data: {data}\n\n")));
-        std::iter::once(event_stream()).chain(events).chain([last_chunk()]).collect()
-    });
-    if column == GenerateContent {
-        let body = json!({"contents": [], "generationConfig": {"maxOutputTokens": 100}});
-        return Some((forward("POST", &format!("{}?alt=sse", endpoint.url)).json(&body), endpoint));
+        assert_eq!(case.endpoint.calls().len(), if is_sold { 2 } else { 1 });
     }
-    let mut body = json!({"model": "m", "max_tokens": 100, "messages": [], "input": [], "stream": true});
-    if asks {
-        body["stream_options"] = json!({"include_usage": true});
-    }
-    Some((forward("POST", &endpoint.url).json(&body), endpoint))
-}
 
-/// Prices of the same numbers at every provider.
-pub(super) fn price_list() -> String {
-    let models = PROVIDERS.iter().flat_map(|(provider, _)| {
-        [
-            format!(r#"{{"provider":"{provider}","model":"m","input_per_1m":"2","output_per_1m":"4"}}"#),
-            format!(r#"{{"provider":"{provider}","model":"s","per_character":"0.001"}}"#),
-            format!(r#"{{"provider":"{provider}","model":"t","per_second":"0.001"}}"#),
-        ]
-    });
-    prices(&models.collect::<Vec<_>>().join(","))
+    /// Makes the call at the provider's public host on the managed key, where it is not sold.
+    async fn refused(&self, name: &str, path: &str, case: &Case) {
+        let url = format!("https://{}{path}", public_host(name));
+        let response = self.managed.send(&self.merchant.secret_key, case.request_to(&url)).await;
+        let refused = response.refused(400, "model_not_priced");
+        let why = refused["message"].as_str().unwrap();
+        assert!(why.contains("does not answer at once with its usage"), "{url}: {refused}");
+    }
+
+    /// Makes the call as a stream on one of the two keys.
+    async fn streamed(&self, name: &str, (request, endpoint): (Request, Endpoint), is_managed: bool) {
+        let credential = if is_managed { &self.merchant.secret_key } else { &self.own };
+        let called = &endpoint.path;
+        let response = self.managed.send(credential, request).await;
+        if (name, is_managed) == ("cohere", true) {
+            // Whether it would report its usage is not known.
+            response.refused(400, "validation_error");
+            assert!(endpoint.calls().is_empty(), "{name}{called}");
+            return;
+        }
+        assert_eq!(response.status, 200, "{name}{called}: {}", response.text());
+        let metered = self.merchant.charged(&response).await;
+        assert_eq!(metered["usage"]["tokens"], tokens(1000, 50), "{name}{called}: {metered}");
+        let charged = if is_managed { "0.0022000000" } else { FEE_OF_A_CALL };
+        assert_eq!(metered["total_request_cost"], charged, "{name}{called}");
+        assert_eq!(metered["marks"], json!([]), "{name}{called}: {metered}");
+        let shown = self.merchant.shown(&response.request_id(), "completed").await;
+        let key_type = if is_managed { "managed" } else { "unmanaged" };
+        assert_eq!(shown["provider_key_type"], key_type, "{name}{called}");
+        assert_eq!(endpoint.calls().len(), 1);
+    }
 }
 
 #[test]
@@ -293,75 +199,61 @@ fn each_provider_is_metered_at_each_endpoint_of_the_table_in_the_documents() {
         let names = PROVIDERS.iter().map(|(name, _)| *name);
         let others: Vec<&str> = names.filter(|name| !fixed.contains(name)).collect();
         let mistrals_key = Instance::shared().await.provider_key("mistral", "sk-managed-mistral");
-        let more = [price_list(), mistrals_key];
+        // A resource of Azure's gets a managed key only if it is named.
+        let resource = format!("--provider-host=azure={}:443", public_host("azure"));
+        let more = [price_list(), mistrals_key, resource];
         let more: Vec<&str> = more.iter().map(String::as_str).collect();
         let (managed, providers) = gateway_with(&others, Keys::Managed, &more).await;
-        let merchant = Merchant::funded("100").await;
-        let own = token(&json!({"secret_key": merchant.secret_key, "provider_key": "sk-theirs"}));
+        let callers = Callers::new(managed).await;
         let mut passed = Vec::new();
         for (name, endpoints) in PROVIDERS {
-            let provider = match name {
-                "openai" => &managed.openai,
-                "anthropic" => &managed.anthropic,
-                "google" => &managed.google,
-                "mistral" => &managed.mistral,
-                name => &providers[others.iter().position(|other| *other == name).unwrap()],
-            };
+            let provider = provider_called(name, &callers.managed, &others, &providers);
             for &(column, path) in endpoints {
-                let case = case(provider, column, path);
-                // On a managed key transcriptions are sold at OpenAI alone.
-                let is_sold = column != Transcription || name == "openai";
-                let credentials = [(&own, "unmanaged")].into_iter();
-                let credentials = credentials.chain(is_sold.then_some((&merchant.secret_key, "managed")));
-                for (credential, key_type) in credentials {
-                    let response = managed.send(credential, case.request.clone()).await;
-                    assert_eq!(response.status, 200, "{name}{path}: {}", response.text());
-                    let metered = merchant.charged(&response).await;
-                    let (unit, count) = &case.counted;
-                    assert_eq!(metered["usage"][unit], *count, "{name}{path}: {metered}");
-                    assert_eq!(metered["model_cost"]["total"], case.cost, "{name}{path}");
-                    let charged = if key_type == "managed" { case.cost } else { "0.0000000000" };
-                    assert_eq!(metered["total_merchant_cost"], charged, "{name}{path}, {key_type}");
-                    let shown = merchant.shown(&response.request_id(), "completed").await;
-                    assert_eq!(
-                        (&shown["provider"], &shown["provider_key_type"], shown.get("marks")),
-                        (&json!(name), &json!(key_type), None),
-                        "{shown}"
-                    );
+                let case = case((name, provider), column, path);
+                callers.whole(name, column, &case).await;
+                if !column.is_sold_at(name) {
+                    callers.refused(name, path, &case).await;
                 }
-                assert_eq!(case.endpoint.calls().len(), if is_sold { 2 } else { 1 });
-                for (credential, is_managed) in [(&own, false), (&merchant.secret_key, true)] {
-                    let Some((request, endpoint)) = streamed(provider, column, path, !is_managed) else {
-                        continue;
-                    };
-                    let response = managed.send(credential, request).await;
-                    if (name, is_managed) == ("cohere", true) {
-                        // Whether it would report its usage is not known.
-                        response.refused(400, "validation_error");
-                        assert!(endpoint.calls().is_empty(), "{name}{path}");
-                        continue;
+                for is_managed in [false, true] {
+                    if let Some(call) = streamed(provider, column, path, !is_managed) {
+                        callers.streamed(name, call, is_managed).await;
                     }
-                    assert_eq!(response.status, 200, "{name}{path}: {}", response.text());
-                    let metered = merchant.charged(&response).await;
-                    assert_eq!(metered["usage"]["tokens"], tokens(1000, 50), "{name}{path}: {metered}");
-                    let charged = if is_managed { case.cost } else { "0.0000000000" };
-                    assert_eq!(metered["total_merchant_cost"], charged, "{name}{path}");
-                    assert_eq!(metered["marks"], json!([]), "{name}{path}: {metered}");
-                    let shown = merchant.shown(&response.request_id(), "completed").await;
-                    let key_type = if is_managed { "managed" } else { "unmanaged" };
-                    assert_eq!(shown["provider_key_type"], key_type, "{name}{path}");
-                    assert_eq!(endpoint.calls().len(), 1);
                 }
-                passed.push((name, column));
+                passed.push(Passed { provider: name, column, counted: case.counted });
             }
         }
-        merchant.nothing_is_held().await;
-        compare_table(&table(&passed));
+        callers.merchant.nothing_is_held().await;
+        compare("endpoints", &table(&passed));
+        compare("units", &units(&passed));
     });
 }
 
-/// The table: 1 is this test, the other numbers are [`OWN_TESTS`].
-fn table(passed: &[(&str, Column)]) -> String {
+/// The stand-in for the provider `name`: one of the fixture's, or one of `providers`, which stand for the `others`.
+pub(super) fn provider_called<'a>(
+    name: &str,
+    managed: &'a Managed,
+    others: &[&str],
+    providers: &'a [Provider],
+) -> &'a Provider {
+    match name {
+        "openai" => &managed.openai,
+        "anthropic" => &managed.anthropic,
+        "google" => &managed.google,
+        "mistral" => &managed.mistral,
+        name => &providers[others.iter().position(|other| *other == name).unwrap()],
+    }
+}
+
+/// The first public host of the provider `name`, by the document; at Azure, that of a resource.
+fn public_host(name: &str) -> String {
+    let row = format!("\n| `{name}` | `");
+    let page = std::fs::read_to_string(page()).unwrap();
+    let (_, rest) = page.split_once(&row).unwrap_or_else(|| panic!("the document has no host of {name}"));
+    rest.split('`').next().unwrap().replace("{resource}", "ours")
+}
+
+/// The table of the endpoints: 1 is this test, the other numbers are [`OWN_TESTS`].
+fn table(passed: &[Passed]) -> String {
     let mut tests = vec![("provider_table", this_test())];
     for (_, _, file, test) in OWN_TESTS {
         let (_, source) = SOURCES.iter().find(|(name, _)| *name == file).unwrap();
@@ -378,7 +270,7 @@ fn table(passed: &[(&str, Column)]) -> String {
     for name in PROVIDERS.iter().map(|(name, _)| *name).chain(["bedrock"]) {
         let cells = COLUMNS.map(|(column, _)| {
             let mut numbers = Vec::new();
-            if passed.contains(&(name, column)) {
+            if passed.iter().any(|cell| (cell.provider, cell.column) == (name, column)) {
                 numbers.push(1);
             }
             let of_cell = OWN_TESTS.iter().filter(|(provider, of, ..)| (*provider, *of) == (name, column));
@@ -394,20 +286,50 @@ fn table(passed: &[(&str, Column)]) -> String {
     lines.join("\n")
 }
 
+/// The table of what the endpoints of each provider are metered by, and of those that are not sold on a managed key.
+fn units(passed: &[Passed]) -> String {
+    let mut lines = vec![
+        "| provider | tokens | characters | seconds | not metered: counted as calls | 400 on a managed key |"
+            .to_owned(),
+        "|---|---|---|---|---|---|".to_owned(),
+    ];
+    let title = |of: Column| COLUMNS.iter().find(|(column, _)| *column == of).map(|(_, title)| *title);
+    for (name, _) in PROVIDERS {
+        let those = |fits: &dyn Fn(&Passed) -> bool| {
+            let cells = passed.iter().filter(|cell| cell.provider == name && fits(cell));
+            cells.filter_map(|cell| title(cell.column)).collect::<Vec<_>>().join(", ")
+        };
+        let cells = [
+            those(&|cell| matches!(cell.counted, Counted::Tokens { .. })),
+            those(&|cell| matches!(cell.counted, Counted::Characters(_))),
+            those(&|cell| matches!(cell.counted, Counted::Seconds(_))),
+            those(&|cell| cell.counted == Counted::Nothing),
+            those(&|cell| !cell.column.is_sold_at(name)),
+        ];
+        lines.push(format!("| `{name}` | {} |", cells.join(" | ")));
+    }
+    lines.join("\n")
+}
+
 fn this_test() -> &'static str {
     "each_provider_is_metered_at_each_endpoint_of_the_table_in_the_documents"
 }
 
-const BEGINNING: &str = "<!-- table: provider_table.rs -->\n";
+fn page() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/providers.md")
+}
+
 const END: &str = "\n<!-- end -->";
 
-fn compare_table(table: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/providers.md");
-    let page = std::fs::read_to_string(&path).unwrap();
-    let (before, rest) = page.split_once(BEGINNING).expect("docs/providers.md has the mark of the table");
+/// Compares a table with the one of this name in the document, or writes it there.
+fn compare(name: &str, table: &str) {
+    let beginning = format!("<!-- table: provider_table.rs, {name} -->\n");
+    let page_text = std::fs::read_to_string(page()).unwrap();
+    let (before, rest) =
+        page_text.split_once(&beginning).expect("docs/providers.md has the mark of the table");
     let (written, after) = rest.split_once(END).expect("docs/providers.md has the end of the table");
     if std::env::var_os("WRITE_TABLE").is_some() {
-        std::fs::write(&path, format!("{before}{BEGINNING}{table}{END}{after}")).unwrap();
+        std::fs::write(page(), format!("{before}{beginning}{table}{END}{after}")).unwrap();
     } else {
         assert_eq!(written, table, "WRITE_TABLE=1 writes what passed into docs/providers.md");
     }

@@ -5,28 +5,36 @@ use farthing_tests::client::Request;
 use farthing_tests::instance::Instance;
 use farthing_tests::managed::Managed;
 use farthing_tests::merchant::{Merchant, token};
-use farthing_tests::provider::{chunk, event_stream, json_text, last_chunk};
+use farthing_tests::provider::{Endpoint, chunk, event_stream, json_text, last_chunk};
 use farthing_tests::run;
 use serde_json::{Value, json};
 
-use super::provider_table::{Column, PROVIDERS, price_list};
+use super::provider_calls::{Column, PROVIDERS, price_list};
+use super::provider_table::provider_called;
 use super::providers::{Keys, gateway_with, prices, tokens};
+
+const COMPLETION: &str = r#"{"id":"c-1","object":"chat.completion","created":1700000000,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"Hello."},"finish_reason":"stop"}],"usage":{"prompt_tokens":1000,"completion_tokens":50,"total_tokens":1050}}"#;
+
+const MESSAGE: &str = r#"{"id":"msg_1","type":"message","role":"assistant","model":"m","content":[{"type":"text","text":"Hello."}],"stop_reason":"end_turn","stop_sequence":null,"usage":{"input_tokens":1000,"output_tokens":50}}"#;
+
+const GENERATED: &str = r#"{"candidates":[{"content":{"role":"model","parts":[{"text":"Hello."}]},"finishReason":"STOP","index":0}],"usageMetadata":{"promptTokenCount":1000,"candidatesTokenCount":50,"totalTokenCount":1050},"modelVersion":"m","responseId":"r-1"}"#;
+
+const RESPONSE: &str = r#"{"id":"resp_1","object":"response","created_at":1700000000,"status":"completed","model":"m","output":[{"id":"msg_1","type":"message","status":"completed","role":"assistant","content":[{"type":"output_text","text":"Hello.","annotations":[]}]}],"usage":{"input_tokens":1000,"output_tokens":50,"total_tokens":1050}}"#;
+
+const EMBEDDINGS: &str = r#"{"object":"list","data":[{"object":"embedding","index":0,"embedding":[0.5]}],"model":"m","usage":{"prompt_tokens":1000,"total_tokens":1000}}"#;
 
 /// Where a call of `/v1/chat/completions` for a model of a provider arrives, and the answer there.
 fn chat_of_model_endpoint(name: &str) -> (String, &'static str) {
-    let completion = r#"{"id":"c-1","object":"chat.completion","created":1700000000,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"Hello."},"finish_reason":"stop"}],"usage":{"prompt_tokens":1000,"completion_tokens":50,"total_tokens":1050}}"#;
-    let message = r#"{"id":"msg_1","type":"message","role":"assistant","model":"m","content":[{"type":"text","text":"Hello."}],"stop_reason":"end_turn","stop_sequence":null,"usage":{"input_tokens":1000,"output_tokens":50}}"#;
-    let generated = r#"{"candidates":[{"content":{"role":"model","parts":[{"text":"Hello."}]},"finishReason":"STOP","index":0}],"usageMetadata":{"promptTokenCount":1000,"candidatesTokenCount":50,"totalTokenCount":1050},"modelVersion":"m","responseId":"r-1"}"#;
     match name {
-        "anthropic" => ("/v1/messages".to_owned(), message),
-        "google" => ("/v1beta/models/m:generateContent".to_owned(), generated),
+        "anthropic" => ("/v1/messages".to_owned(), MESSAGE),
+        "google" => ("/v1beta/models/m:generateContent".to_owned(), GENERATED),
         // Each of these documents a second path.
-        "deepseek" => ("/v1/chat/completions".to_owned(), completion),
-        "azure" => ("/openai/v1/chat/completions".to_owned(), completion),
+        "deepseek" => ("/v1/chat/completions".to_owned(), COMPLETION),
+        "azure" => ("/openai/v1/chat/completions".to_owned(), COMPLETION),
         name => {
             let (_, endpoints) = PROVIDERS.iter().find(|(provider, _)| *provider == name).unwrap();
             let (_, path) = endpoints.iter().find(|(column, _)| *column == Column::Chat).unwrap();
-            ((*path).to_owned(), completion)
+            ((*path).to_owned(), COMPLETION)
         }
     }
 }
@@ -50,13 +58,7 @@ fn each_provider_is_called_and_metered_by_the_name_of_its_model() {
         };
         let models = listed(&managed).await;
         for (name, _) in PROVIDERS {
-            let provider = match name {
-                "openai" => &managed.openai,
-                "anthropic" => &managed.anthropic,
-                "google" => &managed.google,
-                "mistral" => &managed.mistral,
-                name => &providers[others.iter().position(|other| *other == name).unwrap()],
-            };
+            let provider = provider_called(name, &managed, &others, &providers);
             let (path, answer) = chat_of_model_endpoint(name);
             let endpoint = provider.endpoint_at(&path, move |_| json_text(200, answer));
             let body = json!({
@@ -99,6 +101,112 @@ fn each_provider_is_called_and_metered_by_the_name_of_its_model() {
     });
 }
 
+/// Where the document says that the model endpoints call a provider.
+struct Served {
+    provider: String,
+    /// The path for a call of `/v1/responses`.
+    responses: String,
+    /// The path for a call of `/v1/embeddings`, if they are served.
+    embeddings: Option<String>,
+}
+
+/// The rows of the table of model endpoints in `docs/providers.md`.
+fn served_by_the_document() -> Vec<Served> {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/providers.md");
+    let page = std::fs::read_to_string(path).unwrap();
+    let (_, section) = page.split_once("\n## Model endpoints\n").unwrap();
+    let section = section.split("\n## ").next().unwrap();
+    let rows = section.lines().filter(|line| line.starts_with("| `"));
+    let rows = rows.map(|row| {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+        let [provider, chat, responses, embeddings] = cells[..] else { panic!("four cells: {row}") };
+        let quoted = |cell: &str| cell.split('`').nth(1).map(|path| path.replace("MODEL", "m"));
+        let embeddings = match embeddings {
+            "none" => None,
+            path => Some(quoted(path).unwrap()),
+        };
+        let responses = if responses == "the same" { quoted(chat) } else { quoted(responses) };
+        Served { provider: quoted(provider).unwrap(), responses: responses.unwrap(), embeddings }
+    });
+    rows.collect()
+}
+
+#[test]
+fn responses_and_embeddings_are_served_and_metered_at_each_provider_where_the_document_says_so() {
+    run(async {
+        let fixed = ["openai", "anthropic", "google", "mistral"];
+        let served = served_by_the_document();
+        let names = || served.iter().map(|row| row.provider.as_str());
+        let known = PROVIDERS.iter().map(|(name, _)| *name).chain(["bedrock"]);
+        assert_eq!(names().collect::<Vec<_>>(), known.collect::<Vec<_>>(), "the rows of the document");
+        let others: Vec<&str> = names().filter(|name| !fixed.contains(name)).collect();
+        let mistrals_key = Instance::shared().await.provider_key("mistral", "sk-managed-mistral");
+        let prices = price_list();
+        let (managed, providers) = gateway_with(&others, Keys::Managed, &[&prices, &mistrals_key]).await;
+        let merchant = Merchant::funded("100").await;
+        let own = token(&json!({"secret_key": merchant.secret_key, "provider_key": "sk-theirs"}));
+        for Served { provider: name, responses, embeddings } in &served {
+            let provider = provider_called(name, &managed, &others, &providers);
+            // Of Bedrock's models only these are served, on the caller's own key.
+            let model = if name == "bedrock" { "bedrock/openai.m".to_owned() } else { format!("{name}/m") };
+            let answer = match responses {
+                path if path.ends_with("/chat/completions") => COMPLETION,
+                path if path.ends_with("/messages") => MESSAGE,
+                path if path.ends_with(":generateContent") => GENERATED,
+                path if path.ends_with("/responses") => RESPONSE,
+                path => panic!("{name} has a path of no format: {path}"),
+            };
+            let responses = provider.endpoint_at(responses, move |_| json_text(200, answer));
+            let embeddings =
+                embeddings.as_ref().map(|path| provider.endpoint_at(path, |_| json_text(200, EMBEDDINGS)));
+            let ask = Request::new("POST", "/v1/responses");
+            let ask = ask.json(&json!({"model": model, "max_output_tokens": 100, "input": "Hi"}));
+            let embed = Request::new("POST", "/v1/embeddings").json(&json!({"model": model, "input": "x"}));
+            for (credential, key_type) in [(&own, "unmanaged"), (&merchant.secret_key, "managed")] {
+                if (name.as_str(), key_type) == ("bedrock", "managed") {
+                    managed.send(credential, ask.clone()).await.refused(400, "model_not_priced");
+                    managed.send(credential, embed.clone()).await.refused(404, "model_not_found");
+                    continue;
+                }
+                let metered = async |request: &Request, endpoint: &Endpoint, counted: Value, cost: &str| {
+                    let response = managed.send(credential, request.clone()).await;
+                    assert_eq!(response.status, 200, "{name}: {}", response.text());
+                    let metered = merchant.charged(&response).await;
+                    assert_eq!(metered["usage"]["tokens"], counted, "{name}: {metered}");
+                    if name != "bedrock" {
+                        assert_eq!(metered["model_cost"]["total"], cost, "{name}");
+                    }
+                    let charged = if key_type == "managed" { cost } else { "0.0000000000" };
+                    assert_eq!(metered["total_merchant_cost"], charged, "{name}, {key_type}");
+                    let shown = merchant.shown(&response.request_id(), "completed").await;
+                    assert_eq!(
+                        (&shown["provider"], &shown["provider_key_type"], &shown["endpoint"]),
+                        (&json!(name), &json!(key_type), &json!(format!("POST {}", endpoint.url))),
+                        "{shown}"
+                    );
+                    response
+                };
+                let response = metered(&ask, &responses, tokens(1000, 50), "0.0022000000").await;
+                let output = &response.json()["output"];
+                assert_eq!(output[0]["content"][0]["text"], "Hello.", "{name}: {}", response.text());
+                match &embeddings {
+                    Some(endpoint) => {
+                        let response = metered(&embed, endpoint, tokens(1000, 0), "0.0020000000").await;
+                        assert_eq!(response.text(), EMBEDDINGS, "{name}");
+                        let sent: Value =
+                            serde_json::from_slice(&endpoint.calls().pop().unwrap().body).unwrap();
+                        assert_eq!(sent, json!({"model": "m", "input": "x"}), "{name}");
+                    }
+                    None => {
+                        managed.send(credential, embed.clone()).await.refused(404, "model_not_found");
+                    }
+                }
+            }
+        }
+        merchant.nothing_is_held().await;
+    });
+}
+
 #[test]
 fn openais_models_at_bedrock_are_called_on_the_callers_own_key_where_the_operator_names_a_region() {
     run(async {
@@ -108,11 +216,11 @@ fn openais_models_at_bedrock_are_called_on_the_callers_own_key_where_the_operato
         let (managed, providers) = gateway_with(&["bedrock"], Keys::Managed, &[&prices]).await;
         let merchant = Merchant::funded("100").await;
         let own = token(&json!({"secret_key": merchant.secret_key, "provider_key": "ABSK-theirs"}));
-        let (path, completion) = ("/openai/v1/chat/completions", chat_of_model_endpoint("openai").1);
+        let path = "/openai/v1/chat/completions";
         let endpoint = providers[0].endpoint_at(path, move |call| {
             let body: Value = serde_json::from_slice(&call.body).unwrap();
             if body["stream"] != json!(true) {
-                return json_text(200, completion);
+                return json_text(200, COMPLETION);
             }
             assert_eq!(body["stream_options"], json!({"include_usage": true}));
             let events = [

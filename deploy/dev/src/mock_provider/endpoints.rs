@@ -10,7 +10,10 @@ use serde_json::{Value, json};
 use super::generate_content::Delivery;
 use super::provider_error::{self, Api};
 use super::response::{Call, MockResponse, Stream, usage_of, with_usage, word_count, words};
-use super::{chat_completions, cohere, converse, embeddings, generate_content, media, messages, responses};
+use super::{
+    chat_completions, cohere, converse, embeddings, generate_content, media, messages, responses,
+    text_completions,
+};
 
 /// The largest padding of `/usage`.
 const MAX_PADDING_BYTES: usize = 64 << 20;
@@ -31,6 +34,7 @@ pub(super) fn respond(call: &Call<'_>) -> MockResponse {
     }
     match (&call.head.method, &*without_deployment(path)) {
         (&Method::POST, "/v1/chat/completions") => chat_completions::respond(call),
+        (&Method::POST, "/v1/completions") => text_completions::respond(call),
         (&Method::POST, "/v1/responses") => responses::respond(call),
         (&Method::POST, "/v1/messages") => messages::respond(call),
         (&Method::POST, "/v1/embeddings") => embeddings::openais(call),

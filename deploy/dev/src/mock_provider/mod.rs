@@ -8,8 +8,9 @@
 //! | endpoint | response |
 //! |---|---|
 //! | `POST /v1/chat/completions` | OpenAI's shape, plain or (`"stream": true`) as server-sent events; the usage chunk only with `stream_options.include_usage` |
+//! | `POST /v1/completions` | OpenAI's text completions, in the same two ways |
 //! | `POST /v1/responses` | OpenAI's Responses, plain or with the events of a stream |
-//! | `POST /v1/embeddings`, `/v1/images/generations`, `/v1/audio/speech`, `/v1/audio/transcriptions` | OpenAI's shapes; vectors, image and sound are canned |
+//! | `POST /v1/embeddings`, `/v1/images/generations`, `/v1/audio/speech`, `/v1/audio/transcriptions` | OpenAI's shapes; vectors, image and sound are canned. Speech with `"stream_format": "sse"` and a transcription with `stream` come as events |
 //! | `POST /openai/deployments/{name}/…`, `/openai/v1/…` | Azure's paths: the endpoints of OpenAI's shapes above |
 //! | `POST /v1/messages` | Anthropic's shape, plain or as server-sent events |
 //! | `POST /v1beta/models/{model}:generateContent`, `:streamGenerateContent` | Google's shape, plain, as server-sent events (`alt=sse`) or as a JSON array |
@@ -61,6 +62,8 @@ mod controls;
 mod converse;
 mod embeddings;
 mod endpoints;
+#[cfg(test)]
+mod every_format;
 mod generate_content;
 mod given_media;
 mod journal;
@@ -71,6 +74,7 @@ mod response;
 mod responses;
 mod schema_value;
 mod server;
+mod text_completions;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

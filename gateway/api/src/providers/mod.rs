@@ -351,6 +351,13 @@ impl Providers {
         if provider.name == OTHER {
             return Ok(ListPrice::Nothing);
         }
+        let is_restricted = match key {
+            // Nothing is restricted at hosts that the operator configured, apart from those of Bedrock.
+            Key::Managed(_) => provider.destination != Destination::Named || provider.is_bedrock(),
+            Key::Callers => false,
+        };
+        let is_unsold = is_restricted
+            && !(*method == Method::POST && endpoints::is_answered_at_once(provider.facts, target));
         let Some(model) = model else {
             let asks_nothing = match key {
                 Key::Managed(_) => {
@@ -359,16 +366,13 @@ impl Providers {
                 }
                 Key::Callers => matches!(*method, Method::GET | Method::HEAD | Method::DELETE),
             };
-            return if asks_nothing { Ok(ListPrice::Nothing) } else { Err(Unpriced::NoModel) };
+            return match (asks_nothing, is_unsold) {
+                (true, _) => Ok(ListPrice::Nothing),
+                (false, true) => Err(Unpriced::Endpoint),
+                (false, false) => Err(Unpriced::NoModel),
+            };
         };
-        let is_restricted = match key {
-            // Nothing is restricted at hosts that the operator configured, apart from those of Bedrock.
-            Key::Managed(_) => provider.destination != Destination::Named || provider.is_bedrock(),
-            Key::Callers => false,
-        };
-        if is_restricted
-            && !(*method == Method::POST && endpoints::is_answered_at_once(provider.facts, target))
-        {
+        if is_unsold {
             return Err(Unpriced::Endpoint);
         }
         // Bedrock's paths, whose models have colons, have a rule of their own.

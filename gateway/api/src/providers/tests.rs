@@ -127,7 +127,12 @@ fn what_is_asked_is_priced_or_free_or_neither() {
         let url = format!("{openai}{path}");
         assert_eq!(price(&url, managed, method, Some("m")), Err(Unpriced::Endpoint), "{path}");
     }
-    assert_eq!(price(openai, managed, Method::POST, None), Err(Unpriced::NoModel));
+    assert_eq!(price(chat, managed, Method::POST, None), Err(Unpriced::NoModel));
+    // A model would not help there.
+    for path in ["", "/batches", "/files", "/images/generations", "/audio/translations"] {
+        let url = format!("{openai}{path}");
+        assert_eq!(price(&url, managed, Method::POST, None), Err(Unpriced::Endpoint), "{path}");
+    }
     for url in [
         "https://api.perplexity.ai/async/chat/completions",
         "https://api.z.ai/api/paas/v4/async/chat/completions",
@@ -140,7 +145,7 @@ fn what_is_asked_is_priced_or_free_or_neither() {
     let converse = "https://bedrock-runtime.eu-west-1.amazonaws.com/model/m/converse";
     assert!(matches!(price(converse, managed, Method::POST, Some("m")), Ok(ListPrice::Listed(_))));
     let list = "https://bedrock-runtime.eu-west-1.amazonaws.com/models";
-    assert_eq!(price(list, managed, Method::GET, None), Err(Unpriced::NoModel), "it has none");
+    assert_eq!(price(list, managed, Method::GET, None), Err(Unpriced::Endpoint), "it has none");
     // A profile has a price of its own, or none.
     assert_eq!(price(converse, managed, Method::POST, Some("eu.m")), Err(Unpriced::Model));
     let elsewhere = price("https://api.mistral.ai/v1", managed, Method::POST, Some("m"));
@@ -151,16 +156,16 @@ fn what_is_asked_is_priced_or_free_or_neither() {
         ("/models", Ok(ListPrice::Nothing)),
         ("/models/", Ok(ListPrice::Nothing)),
         ("/models/gpt-4.1", Ok(ListPrice::Nothing)),
-        ("/models/..", Err(Unpriced::NoModel)),
-        ("/models/%2e%2e", Err(Unpriced::NoModel)),
-        ("/models/m%2f..%2f..%2ffiles", Err(Unpriced::NoModel)),
-        ("/files", Err(Unpriced::NoModel)),
-        ("/models/x/files", Err(Unpriced::NoModel)),
+        ("/models/..", Err(Unpriced::Endpoint)),
+        ("/models/%2e%2e", Err(Unpriced::Endpoint)),
+        ("/models/m%2f..%2f..%2ffiles", Err(Unpriced::Endpoint)),
+        ("/files", Err(Unpriced::Endpoint)),
+        ("/models/x/files", Err(Unpriced::Endpoint)),
     ] {
         let url = format!("{openai}{path}");
         assert_eq!(price(&url, managed, Method::GET, None), expected, "{path}");
         assert_eq!(price(&url, Key::Callers, Method::GET, None), Ok(ListPrice::Nothing), "{path}");
-        assert_eq!(price(&url, managed, Method::DELETE, None), Err(Unpriced::NoModel), "{path}");
+        assert_eq!(price(&url, managed, Method::DELETE, None), Err(Unpriced::Endpoint), "{path}");
     }
 }
 
