@@ -134,7 +134,7 @@ fn states_that_are_stored_as_of_a_position_within_a_record_batch_are_verified() 
             });
         let partition = tokio::select! {
             partition = stopped_within => partition,
-            _ = futures_util::future::join_all(posts) => unreachable!("they do not end"),
+            _ = join_all(posts) => unreachable!("they do not end"),
         };
         let (code, report, errors) = outcome(instance, &["audit", "verify", "--skip-read-tables"]).await;
         assert_eq!((code, &report["verdict"]), (Some(0), &json!("verified")), "{report} {errors}");

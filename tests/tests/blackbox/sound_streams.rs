@@ -23,7 +23,7 @@ const SPEECH: [&str; 2] = [
 
 /// A stream of these events, as it is sent.
 fn stream(events: &[&str]) -> String {
-    events.iter().map(|data| format!("data: {data}\n\n")).collect()
+    events.iter().flat_map(|&data| ["data: ", data, "\n\n"]).collect()
 }
 
 /// An endpoint of OpenAI's that answers with these events.
