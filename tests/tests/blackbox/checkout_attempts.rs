@@ -138,7 +138,13 @@ fn a_customer_who_is_deleted_between_two_attempts_cannot_pay() {
 #[test]
 fn the_next_attempt_finds_the_customer_that_an_interrupted_one_created_unless_it_was_deleted() {
     run(async {
-        let (one, other) = (Checkout::new("topup").await, Checkout::new("topup").await);
+        // The leader's term ends when an append is rejected, so the instance is the test's own.
+        let merchant = Merchant::alone(2).await;
+        let other = Merchant::of(merchant.instance).await;
+        let (one, other) = (
+            Checkout::of(merchant, json!({"checkout_mode": "topup"})).await,
+            Checkout::of(other, json!({"checkout_mode": "topup"})).await,
+        );
         for checkout in [&one, &other] {
             // Postgres rejects payment requests of this merchant: the attempt ends between the customer and the payment.
             let name = checkout.merchant.id.to_lowercase();
@@ -178,7 +184,8 @@ fn the_next_attempt_finds_the_customer_that_an_interrupted_one_created_unless_it
 #[test]
 fn a_form_sent_twice_shows_the_completion_even_if_it_is_read_while_the_session_completes() {
     run(async {
-        let merchant = Merchant::new().await;
+        // All merchants of the instance wait for the counters of attempts.
+        let merchant = Merchant::alone(2).await;
         let customer = merchant.customer("0").await;
         let plan = json!({"name": "Free", "period_amount": "0", "billing_interval": "month"});
         let plan = merchant.post("/v1/plans", &plan).await.expect(201);

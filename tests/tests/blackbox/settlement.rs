@@ -10,7 +10,11 @@ use farthing_tests::wait::eventually;
 use serde_json::json;
 
 async fn shop() -> (Merchant, Customer, Meter) {
-    let merchant = Merchant::funded("100").await;
+    shop_of(Merchant::new().await).await
+}
+
+async fn shop_of(merchant: Merchant) -> (Merchant, Customer, Meter) {
+    merchant.credit_own("100").await;
     let customer = merchant.customer("100").await;
     let meter = merchant
         .meter(json!({
@@ -236,7 +240,8 @@ fn an_early_response_is_passed_back_and_settled() {
     });
 }
 
-/// The statements that make the database refuse the events of a `kind` of one merchant for good, as a bug would. On a
+/// The statements that make the database refuse the events of a `kind` of one merchant for good, as a bug would. The term of
+/// the partition's leader ends then, so the instance is the test's own. On a
 /// cluster each is executed alone; the setting means nothing to plain Postgres.
 fn refusing(merchant: &Merchant, kind: &str) -> [String; 3] {
     let name = format!("unsettleable_{}", merchant.id);
@@ -259,7 +264,7 @@ fn refusing(merchant: &Merchant, kind: &str) -> [String; 3] {
 #[test]
 fn a_settlement_that_cannot_be_appended_ends_the_request_as_failed() {
     run(async {
-        let (merchant, customer, meter) = shop().await;
+        let (merchant, customer, meter) = shop_of(Merchant::alone(1).await).await;
         let credential = merchant.billing(&customer, &meter);
         let endpoint =
             merchant.instance.provider.endpoint(|_| json(200, &json!({"usage": {"tokens": 500_000}})));
@@ -313,7 +318,7 @@ async fn refuse_no_more(merchant: &Merchant) {
 #[test]
 fn a_call_that_was_never_opened_is_not_counted_as_unsettled() {
     run(async {
-        let (merchant, customer, meter) = shop().await;
+        let (merchant, customer, meter) = shop_of(Merchant::alone(1).await).await;
         let credential = merchant.billing(&customer, &meter);
         let endpoint = merchant.instance.provider.endpoint(|_| json(200, &json!({"usage": {"tokens": 1}})));
         let gateway = SideGateway::start(merchant.instance, &["--allow-address=127.0.0.0/8"]).await;

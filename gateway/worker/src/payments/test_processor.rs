@@ -5,6 +5,7 @@ use chrono::{DateTime, Datelike as _, Utc};
 use deadpool_postgres::Pool;
 use farthing_core::command::Paid;
 use farthing_core::event::{Card, DeclineReason};
+use farthing_log::connect::redacted;
 
 use super::processor::{CardInput, CardRefused, Charge, Processor, Response, StoredCard, Unavailable};
 
@@ -64,7 +65,7 @@ impl TestProcessor {
                 ],
             )
             .await
-            .map_err(|error| unavailable(&error))?;
+            .map_err(|error| unavailable(&redacted(&error)))?;
         let first: Option<&str> = row.try_get(1).map_err(|error| unavailable(&error))?;
         match first {
             None => Ok(Paid::Accepted(row.try_get(0).map_err(|error| unavailable(&error))?)),
@@ -78,7 +79,7 @@ impl TestProcessor {
         let row = connection
             .query_one(VOID, &[&charge.payment_id.to_string(), &charge.token, &charge.amount.to_string()])
             .await
-            .map_err(|error| unavailable(&error))?;
+            .map_err(|error| unavailable(&redacted(&error)))?;
         row.try_get(0).map_err(|error| unavailable(&error))
     }
 }
