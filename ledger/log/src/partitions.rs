@@ -1,19 +1,17 @@
 //! The partitions of a database's log.
 
+use std::collections::BTreeSet;
+
 use farthing_core::partition::{Partition, Partitions};
 use tokio_postgres::GenericClient;
 
 const COUNT: &str = "SELECT count(*) FROM ledger.heads";
 
-/// The partitions below the highest head that have none, and those beyond it that have record batches.
-const HEADLESS: &str = "\
-WITH top AS (SELECT coalesce(max(partition), -1) AS partition FROM ledger.heads)
-SELECT n::smallint, false FROM top, generate_series(0, top.partition) AS n
-WHERE NOT EXISTS (SELECT FROM ledger.heads AS h WHERE h.partition = n)
-UNION ALL
-SELECT DISTINCT b.partition, true FROM ledger.batches AS b
-WHERE b.partition < 0 OR b.partition > (SELECT partition FROM top)
-ORDER BY 1 LIMIT 100";
+const HEADS: &str = "SELECT partition FROM ledger.heads ORDER BY partition";
+
+/// The partitions outside of those up to $1 that have record batches.
+const STRAYS: &str = "\
+SELECT DISTINCT partition FROM ledger.batches WHERE partition < 0 OR partition > $1 ORDER BY partition LIMIT 100";
 
 /// Reads the number of partitions; `None` if the database has no usable number of them.
 pub async fn load(client: &impl GenericClient) -> Result<Option<Partitions>, tokio_postgres::Error> {
@@ -32,10 +30,16 @@ pub(crate) enum Headless {
 
 /// The partitions without a head. The heads are the partitions that a log has, from 0 on.
 pub(crate) async fn headless(client: &impl GenericClient) -> Result<Vec<Headless>, tokio_postgres::Error> {
-    let rows = client.query(HEADLESS, &[]).await?;
-    let read = |row: &tokio_postgres::Row| {
-        let partition = Partition::new(row.try_get(0)?);
-        Ok(if row.try_get(1)? { Headless::Stray(partition) } else { Headless::Missing(partition) })
-    };
-    rows.iter().map(read).collect()
+    let mut heads = BTreeSet::new();
+    for row in client.query(HEADS, &[]).await? {
+        heads.insert(row.try_get::<_, i16>(0)?);
+    }
+    let highest = heads.last().copied().unwrap_or(-1);
+    let missing = (0..highest).filter(|partition| !heads.contains(partition));
+    let mut headless: Vec<_> =
+        missing.map(|partition| Headless::Missing(Partition::new(partition))).collect();
+    for row in client.query(STRAYS, &[&highest]).await? {
+        headless.push(Headless::Stray(Partition::new(row.try_get(0)?)));
+    }
+    Ok(headless)
 }
