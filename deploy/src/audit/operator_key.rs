@@ -73,7 +73,7 @@ impl SignatureCheck for TrustedKey {
         let key: [u8; PUBLIC_KEY_BYTES] = from_hex(public_key).ok_or("the public key is malformed")?;
         let signature: [u8; SIGNATURE_BYTES] = from_hex(signature).ok_or("the signature is malformed")?;
         if matches!(self, Self::Of(trusted) if *trusted != key) {
-            return Err("it is signed with another key".to_owned());
+            return Err("it is signed with another key than the one given".to_owned());
         }
         let verified = UnparsedPublicKey::new(&ED25519, key).verify(message, &signature);
         verified.map_err(|_| "the signature is not that of the line".to_owned())

@@ -75,8 +75,7 @@ pub(super) async fn run(args: Args) -> Result<Soundness> {
         never = progress_line::show(Arc::clone(&progress)) => match never {},
     };
     let mut audit = audit.context("cannot verify the log")?;
-    // Without heads, the log does not say which partitions the tables have.
-    if !audit.heads.is_empty() {
+    if !audit.is_headless {
         audit.tallies.add(read_tables(&args, &url, partition).await?);
     }
     let report = VerdictReport::new(audit, started.elapsed().as_millis());

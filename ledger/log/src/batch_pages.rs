@@ -136,7 +136,7 @@ impl BatchPages {
     /// About `limit` batches that follow at most, or those of a file of the archive. They follow each other; the first one may
     /// follow after a gap.
     pub(crate) async fn next(&mut self, client: &impl GenericClient, limit: i64) -> Result<BatchPage, Error> {
-        let expected = self.end + 1;
+        let expected = self.end.saturating_add(1);
         let mut batches = self.stored(client, limit).await?;
         let is_gap =
             |batches: &[BatchRow]| batches.first().is_some_and(|batch| batch.first_position > expected);
@@ -168,7 +168,7 @@ impl BatchPages {
 
     /// The batches of the archived file that has the next position; `None` if it is not archived.
     async fn archived(&mut self, client: &impl GenericClient) -> Result<Option<BatchPage>, Error> {
-        let expected = self.end + 1;
+        let expected = self.end.saturating_add(1);
         let found = archive::containing(client, self.partition, expected).await?;
         let Some((range, content)) = found else { return Ok(None) };
         let batches = content.batches.iter().filter(|batch| batch.first_position >= expected);

@@ -71,6 +71,8 @@ async fn batches(instance: &Instance, partition: i16, sql: &impl AsyncFn(&str)) 
         (partition, LAST, "positions", "the events are missing"),
         (partition, LAST - 1, "positions", "the events are missing"),
         (77, 1, "heads", "partition 77 has record batches and no head"),
+        (-1, 1, "heads", "partition -1 has record batches and no head"),
+        (8, 1, "heads", "partition 8 has no head"),
     ] {
         sql(&format!(
             "SET ROLE farthing_gateway;

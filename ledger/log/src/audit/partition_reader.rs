@@ -172,10 +172,12 @@ impl Ends {
         if rows.is_empty() {
             return Err(Error::NoPartitions);
         }
-        if let Some(Headless::Missing(partition) | Headless::Stray(partition)) =
-            partitions::headless(client).await?.first().copied()
-        {
-            return Err(Error::Headless { partition });
+        for headless in partitions::headless(client).await? {
+            match headless {
+                Headless::Missing(partition) => return Err(Error::Headless { partition }),
+                // Nothing leads to its batches.
+                Headless::Stray(_) => {}
+            }
         }
         let heads = rows.iter().map(|row| {
             let partition = Partition::new(row.try_get("partition")?);

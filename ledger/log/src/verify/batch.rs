@@ -53,7 +53,8 @@ impl<'r> StoredBatch<'r> {
     /// The index of the first event of a damaged batch that is not what was appended, by the hash before the batch.
     pub(super) fn first_damaged(&self, before: &Hash) -> usize {
         let mut hash = *before;
-        for (index, position) in (0..).zip(self.first_position..) {
+        let positions = (0..).map(|index| self.first_position.saturating_add(index));
+        for (index, position) in (0..).zip(positions) {
             let Some(line) = self.events.split(|byte| *byte == b'\n').nth(index) else { return index };
             let Ok(record) = std::str::from_utf8(line) else { return index };
             hash = chain::hash(&hash, &self.link(position, record));

@@ -96,7 +96,9 @@ impl ChainWalk {
         tallies.checked(Check::RecordBatches, 1);
         match batch.text() {
             Ok(text) => {
-                for ((index, position), record) in (0..).zip(batch.first_position..).zip(text.split('\n')) {
+                // Somebody may have put a batch at the end of the positions.
+                let positions = (0..).map(|index| batch.first_position.saturating_add(index));
+                for ((index, position), record) in (0..).zip(positions).zip(text.split('\n')) {
                     if position < self.from || position > self.to {
                         continue;
                     }
@@ -118,7 +120,7 @@ impl ChainWalk {
     /// Verifies that a batch which begins at `found` follows the events so far.
     fn verify_position(&self, found: i64, tallies: &mut Tallies) -> Next {
         tallies.checked(Check::Positions, 1);
-        let expected = self.position + 1;
+        let expected = self.position.saturating_add(1);
         // The first batch may begin before the first event that is verified.
         if self.position == self.from - 1 && (1..=self.from).contains(&found) {
             return Next::Foldable;
@@ -228,13 +230,13 @@ impl ChainWalk {
             tallies.checked(Check::PublishedHeads, 1);
             let text = format!(
                 "{}: the event is missing; line {} of the file published the head at position {}",
-                self.at(end + 1),
+                self.at(end.saturating_add(1)),
                 published.line,
                 published.position
             );
             let expected = format!("position {}, hash {}", published.position, hex(&published.hash));
             let found = format!("the log ends at position {end}");
-            self.find(tallies, Check::PublishedHeads, end + 1, (text, expected, found));
+            self.find(tallies, Check::PublishedHeads, end.saturating_add(1), (text, expected, found));
         }
     }
 }

@@ -6,15 +6,15 @@ use super::Error;
 use super::verdict::{Check, Finding, Tallies};
 use crate::partitions::{self, Headless};
 
-/// Finds partitions without a head. Returns whether the rest can be verified: if a head is missing between others, the
-/// partition of a merchant is not known.
+/// Finds partitions without a head. Returns whether the rest can be verified: if a partition of the log has none, that of a
+/// merchant is not known.
 pub(super) async fn find_headless(client: &Client, tallies: &mut Tallies) -> Result<bool, Error> {
     let mut is_whole = true;
     for headless in partitions::headless(client).await? {
         let (partition, text) = match headless {
             Headless::Missing(partition) => {
                 is_whole = false;
-                (partition, format!("partition {partition} has no head, and a higher one has"))
+                (partition, format!("partition {partition} has no head"))
             }
             Headless::Stray(partition) => {
                 (partition, format!("partition {partition} has record batches and no head"))

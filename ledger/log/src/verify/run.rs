@@ -31,7 +31,8 @@ use crate::{partitions, reader};
 /// The head of partition $1, and the last position of its last record batch.
 const HEAD: &str = "\
 SELECT h.position, h.hash, (
-    SELECT least(b.first_position, 9223372036854775807 - b.count) + b.count - 1 FROM ledger.batches AS b
+    SELECT greatest(b.first_position, least(b.first_position, 9223372036854775807 - b.count) + b.count - 1)
+    FROM ledger.batches AS b
     WHERE b.partition = $1 ORDER BY b.first_position DESC LIMIT 1) AS last
 FROM ledger.heads AS h WHERE h.partition = $1";
 
@@ -84,6 +85,8 @@ impl Progress {
 pub struct Audit {
     /// The heads of the partitions.
     pub heads: Vec<Head>,
+    /// Whether a partition has no head, so that of a merchant is not known. Nothing else was verified then.
+    pub is_headless: bool,
     /// The number of events that were verified.
     pub events: u64,
     /// The checkpoints that partitions began at.
@@ -117,6 +120,7 @@ pub async fn run(database_url: &str, mut plan: Plan, progress: &Arc<Progress>) -
     let client = connect::connect(database_url, Role::Owner).await?;
     let mut whole = Audit::default();
     if !heads::find_headless(&client, &mut whole.tallies).await? {
+        whole.is_headless = true;
         return Ok(whole);
     }
     let partitions = partitions::load(&client).await?.ok_or(Error::NoPartitions)?;
@@ -340,7 +344,7 @@ impl<'p> PartitionAudit<'p> {
                 }
             });
             if next == Next::Lost {
-                let place = Place { partition: self.partition, position: before + 1 };
+                let place = Place { partition: self.partition, position: before.saturating_add(1) };
                 fold.lose(&mut self.seen.tallies, place, "events are missing or cannot be read");
             }
             let events = i64::try_from(self.walk.events - events).unwrap_or(0);
