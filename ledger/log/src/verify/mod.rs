@@ -126,7 +126,7 @@ pub struct Head {
 
 impl From<Audit> for Report {
     fn from(
-        Audit { heads, events, trusted: _, checkpoints_written: _, states, sums, tallies }: Audit,
+        Audit { heads, events, trusted: _, checkpoints_written: _, states, sums, tallies, is_headless: _ }: Audit,
     ) -> Self {
         let verdicts = tallies.verdicts();
         let findings_count = verdicts.iter().map(|verdict| verdict.broken).sum();
