@@ -67,7 +67,9 @@ fn the_newest_postgres_is_migrated_and_is_well() {
         report.expect("rights.roles", "ok", "");
         // Nothing is wrong but that nothing runs.
         assert_eq!(report.with("failed"), ["processes.gateways", "processes.leaders", "processes.projector"]);
-        // The programs from npm are built without lz4.
-        assert_eq!(report.with("warning"), ["postgres.compression"]);
+        // The programs from npm are built without lz4. The disk is the machine's.
+        let mut warnings = report.with("warning");
+        warnings.retain(|check| *check != "postgres.disk");
+        assert_eq!(warnings, ["postgres.compression"]);
     });
 }
