@@ -44,7 +44,7 @@ def by_endpoint(passed):
 
 def documented_endpoints():
     """The endpoints of each provider in the table of docs/providers.md, which a test of the gateway keeps."""
-    written = re.search(r"<!-- table: provider_table.rs -->\n(.*?)\n\n", PROVIDERS_PAGE.read_text(), re.DOTALL)
+    written = re.search(r"<!-- table: provider_table.rs, endpoints -->\n(.*?)\n\n", PROVIDERS_PAGE.read_text(), re.DOTALL)
     rows = [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in written[1].splitlines()]
     heads, rows = rows[0], rows[2:]
     return {row[0]: {head for head, cell in zip(heads[1:], row[1:]) if cell} for row in rows}
