@@ -1,4 +1,4 @@
-//! The same of calls that are converted: the limit that a client states is that of the converted body.
+//! The holds of converted calls cover them, too: the output limit that a client states is that of the converted body.
 
 use farthing_formats::{Conversion, Format, RequestFacts};
 use proptest::prelude::*;
