@@ -10,12 +10,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use serde::Deserialize;
 use serde_json::Value;
 
 use crate::log::Log;
 use crate::post_mortem;
+use crate::process::is_running;
 use crate::provider::Provider;
+use crate::ready::Ready;
 use crate::servers;
 use crate::wait::within;
 
@@ -49,75 +50,6 @@ ended=$?
 }
 exit "$ended"
 "#;
-
-/// The process ids in the ready file.
-#[derive(Debug, Clone, Deserialize)]
-pub struct Pids {
-    /// The Postgres server; of a Citus cluster, the coordinator. `None` if it was given.
-    pub postgres: Option<u32>,
-    /// The workers of a Citus cluster.
-    pub workers: Vec<u32>,
-    /// The first NATS server. `None` if it was given.
-    pub nats: Option<u32>,
-    /// All NATS servers.
-    pub nats_servers: Vec<u32>,
-    /// Each gateway.
-    pub gateways: Vec<u32>,
-    /// Each projector.
-    pub projectors: Vec<u32>,
-    /// The mock provider.
-    pub provider: u32,
-}
-
-/// The URLs in the ready file at which processes serve their metrics and their state.
-#[derive(Debug, Clone, Deserialize)]
-pub struct Operators {
-    /// Each gateway.
-    pub gateways: Vec<String>,
-    /// Each projector.
-    pub projectors: Vec<String>,
-}
-
-/// The ready file.
-#[derive(Debug, Clone, Deserialize)]
-pub struct Ready {
-    /// The base URL of the first gateway; ends in `/v1/`.
-    pub base_url: String,
-    /// The base URL of each gateway.
-    pub gateways: Vec<String>,
-    /// The URL of the hosted pages; ends in `/`.
-    pub pages_url: String,
-    /// The URL of each gateway's pages.
-    pub pages: Vec<String>,
-    /// Where processes serve their metrics and their state.
-    pub operators: Operators,
-    /// The demo merchant.
-    pub merchant_id: String,
-    /// Its key.
-    pub secret_key: String,
-    /// Its customer.
-    pub customer_id: String,
-    /// The customer's reference id.
-    pub reference_id: String,
-    /// The customer's secret.
-    pub connection_secret: String,
-    /// The meter.
-    pub meter_slug: String,
-    /// The meter's secret.
-    pub product_secret: String,
-    /// The spend key.
-    pub spend_key: String,
-    /// The mock provider.
-    pub provider_url: String,
-    /// The database, as its owner.
-    pub database_url: String,
-    /// The NATS servers, with commas between them.
-    pub nats_url: String,
-    /// What the names of streams and subjects begin with; empty without a prefix.
-    pub nats_prefix: String,
-    /// The processes.
-    pub pids: Pids,
-}
 
 /// A running instance with providers of the test.
 pub struct Instance {
@@ -476,46 +408,6 @@ pub async fn nats(urls: &str) -> Result<async_nats::Client, async_nats::ConnectE
         None => async_nats::ConnectOptions::new(),
     };
     options.connect(urls.split(',').collect::<Vec<_>>()).await
-}
-
-/// Whether a process runs and is not a zombie.
-pub fn is_running(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().next()).is_some_and(|state| state != "Z")
-}
-
-/// The resident memory of a process; 0 where it cannot be read.
-pub fn resident_kib(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
-}
-
-/// Kills a process as a power cut does. Does nothing if it has ended.
-pub fn kill(pid: u32) {
-    signal(pid, "KILL");
-}
-
-/// Sends a signal. Does nothing if the process has ended. Returns from `STOP` when the process stands still: on a busy
-/// machine its threads go on for a while after the signal was sent.
-pub fn signal(pid: u32, name: &str) {
-    let mut kill = Command::new("kill");
-    kill.args([&format!("-{name}"), &pid.to_string()]).stderr(Stdio::null());
-    kill.status().expect("kill can be run");
-    while name == "STOP" && is_moving(pid) {
-        std::thread::yield_now();
-    }
-}
-
-/// Whether a thread of the process runs or may run. Where Linux does not tell, none does.
-fn is_moving(pid: u32) -> bool {
-    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return false };
-    threads.flatten().any(|thread| {
-        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
-        // The state follows the name in parentheses: stopped, a zombie, or dead.
-        let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
-        !matches!(state, None | Some('T' | 't' | 'Z' | 'X'))
-    })
 }
 
 /// The address in a URL of the form `http://host:port/…`.

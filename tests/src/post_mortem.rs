@@ -85,7 +85,7 @@ fn of(folder: &Path) -> String {
 /// `None` without a database that can be reached.
 async fn sessions(folder: &Path) -> Option<Vec<String>> {
     let ready = std::fs::read_to_string(folder.join("ready.json")).ok()?;
-    let ready: crate::instance::Ready = serde_json::from_str(&ready).ok()?;
+    let ready: crate::ready::Ready = serde_json::from_str(&ready).ok()?;
     let (client, connection) = tokio_postgres::connect(&ready.database_url, NoTls).await.ok()?;
     let connection = tokio::spawn(connection);
     let rows = client.query(SESSIONS, &[]).await.ok()?;

@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::Value;
 
-use crate::instance::{Instance, START_TIMEOUT, SWEEP_AFTER, program_under, signal};
+use crate::instance::{Instance, START_TIMEOUT, SWEEP_AFTER, program_under};
 use crate::merchant::Merchant;
+use crate::process::signal;
 use crate::wait::{eventually, within};
 
 /// A gateway beside the instance's own, with its own flags. It stops when the value is dropped.

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use farthing_tests::client::{Connection, Request, Response};
-use farthing_tests::instance::resident_kib;
 use farthing_tests::merchant::{Merchant, forward};
+use farthing_tests::process::resident_kib;
 use farthing_tests::provider::{
     Endpoint, Gate, Step, chunk, event_stream, head, json as answer_json, last_chunk,
 };

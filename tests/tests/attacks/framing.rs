@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use farthing_tests::client::Connection;
-use farthing_tests::instance::resident_kib;
 use farthing_tests::merchant::{Merchant, encoded, forward};
+use farthing_tests::process::resident_kib;
 use farthing_tests::provider::{Step, head, json as answer_json};
 use farthing_tests::run;
 use farthing_tests::side_gateway::SideGateway;

@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use farthing_tests::instance::{Instance, program, signal};
+use farthing_tests::instance::{Instance, program};
 use farthing_tests::left_out;
 use farthing_tests::merchant::Merchant;
+use farthing_tests::process::signal;
 use farthing_tests::run;
 use farthing_tests::wait::eventually;
 use futures_util::future::join_all;

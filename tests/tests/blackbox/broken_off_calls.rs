@@ -9,9 +9,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use farthing_tests::books::decimal;
 use farthing_tests::client::{Connection, Request};
-use farthing_tests::instance::resident_kib;
 use farthing_tests::log::Logged;
 use farthing_tests::merchant::{Merchant, forward};
+use farthing_tests::process::resident_kib;
 use farthing_tests::provider::{
     Call, Endpoint, Provider, Step, chunk, event_stream, json as answer, last_chunk,
 };

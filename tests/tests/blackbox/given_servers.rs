@@ -3,8 +3,9 @@
 use std::process::Stdio;
 
 use async_nats::jetstream;
-use farthing_tests::instance::{Instance, program, signal};
+use farthing_tests::instance::{Instance, program};
 use farthing_tests::merchant::Merchant;
+use farthing_tests::process::signal;
 use farthing_tests::run;
 use farthing_tests::wait::{eventually, within};
 use serde_json::Value;

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use farthing_tests::client::Connection;
-use farthing_tests::instance::{Instance, kill, signal};
+use farthing_tests::instance::Instance;
 use farthing_tests::leader::spread;
 use farthing_tests::log::Logged;
 use farthing_tests::merchant::{Customer, Merchant, Meter, forward};
+use farthing_tests::process::{kill, signal};
 use farthing_tests::provider::{Endpoint, Gate, Step, chunk, event_stream, json, last_chunk};
 use farthing_tests::scrape::scrape;
 use farthing_tests::side_gateway::SideGateway;

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use farthing_tests::cluster;
 use farthing_tests::feed;
-use farthing_tests::instance::{CLUSTER, Instance, Pids, is_running, kill};
+use farthing_tests::instance::{CLUSTER, Instance};
 use farthing_tests::log::Log;
 use farthing_tests::merchant::{Merchant, forward};
+use farthing_tests::process::{is_running, kill};
 use farthing_tests::provider::json as json_answer;
+use farthing_tests::ready::Pids;
 use farthing_tests::wait::within;
 use serde_json::json;
 

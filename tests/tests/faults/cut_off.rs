@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use farthing_tests::instance::{Instance, kill};
+use farthing_tests::instance::Instance;
 use farthing_tests::leader::{led, spread, taken_over};
 use farthing_tests::link::{Cut, Link, free_address};
 use farthing_tests::merchant::Merchant;
+use farthing_tests::process::kill;
 use farthing_tests::side_gateway::SideGateway;
 use farthing_tests::wait::eventually;
 use serde_json::json;

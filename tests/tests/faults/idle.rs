@@ -1,8 +1,9 @@
 //! Read models with nothing to write: readers see by idle spans how far they have come, whatever their checkpoints say.
 
 use farthing_tests::client::Response;
-use farthing_tests::instance::{Instance, signal};
+use farthing_tests::instance::Instance;
 use farthing_tests::merchant::Merchant;
+use farthing_tests::process::signal;
 use farthing_tests::wait::eventually;
 use serde_json::json;
 

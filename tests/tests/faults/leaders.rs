@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use farthing_tests::client::{Connection, Request};
-use farthing_tests::instance::{Instance, kill, signal};
+use farthing_tests::instance::Instance;
 use farthing_tests::leader::{Led, led, spread, taken_over};
 use farthing_tests::log::Log;
 use farthing_tests::merchant::{Merchant, forward};
+use farthing_tests::process::{kill, signal};
 use farthing_tests::provider::{Endpoint, Gate, Step, head};
 use farthing_tests::proxy::{Fault, Outcome, Proxy, Strike};
 use farthing_tests::scrape::scrape;

@@ -40,7 +40,9 @@ mod webhooks;
 use std::cell::Cell;
 use std::time::Duration;
 
-use farthing_tests::instance::{Instance, Pids, is_running, kill};
+use farthing_tests::instance::Instance;
+use farthing_tests::process::{is_running, kill};
+use farthing_tests::ready::Pids;
 use farthing_tests::servers;
 use farthing_tests::wait::within;
 

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 
 use farthing_tests::books::{Books, decimal};
 use farthing_tests::client::Request;
-use farthing_tests::instance::{Instance, is_running, kill};
+use farthing_tests::instance::Instance;
 use farthing_tests::leader::{spread, taken_over};
 use farthing_tests::log::{Log, Logged};
 use farthing_tests::merchant::Merchant;
+use farthing_tests::process::{is_running, kill};
 use farthing_tests::recurring::{Means, PAYS};
 use farthing_tests::side_gateway::SideGateway;
 use farthing_tests::wait::within;

@@ -3,8 +3,9 @@
 use std::collections::HashSet;
 
 use farthing_tests::client::{Connection, Request};
-use farthing_tests::instance::{Instance, kill};
+use farthing_tests::instance::Instance;
 use farthing_tests::merchant::{Merchant, forward};
+use farthing_tests::process::kill;
 use farthing_tests::provider::{Gate, Step, json};
 use farthing_tests::wait::{eventually, within};
 use serde_json::json;
@@ -69,7 +70,7 @@ async fn one_death(instance: &'static Instance, merchant: &Merchant, round: u32)
     }
     within(crate::HEAL, "the gateway is back", async || {
         let ready = instance.try_ready()?;
-        (ready.pids.gateways[0] != pid && farthing_tests::instance::is_running(ready.pids.gateways[0]))
+        (ready.pids.gateways[0] != pid && farthing_tests::process::is_running(ready.pids.gateways[0]))
             .then_some(())
     })
     .await;

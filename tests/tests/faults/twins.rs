@@ -1,9 +1,10 @@
 //! Two projectors: one works, one stands by. A projector that hung during a takeover writes nothing late.
 
 use farthing_tests::client::{Request, Response};
-use farthing_tests::instance::{Instance, kill, signal};
+use farthing_tests::instance::Instance;
 use farthing_tests::log::Log;
 use farthing_tests::merchant::Merchant;
+use farthing_tests::process::{kill, signal};
 use farthing_tests::wait::within;
 use serde_json::json;
 

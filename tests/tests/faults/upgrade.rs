@@ -9,10 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use farthing_tests::client::Request;
-use farthing_tests::instance::{Instance, is_running, program, signal};
+use farthing_tests::instance::{Instance, program};
 use farthing_tests::leader::led;
 use farthing_tests::log::Log;
 use farthing_tests::merchant::Merchant;
+use farthing_tests::process::{is_running, signal};
 use farthing_tests::side_gateway::SideGateway;
 use farthing_tests::side_projector::SideProjector;
 use farthing_tests::wait::{eventually, within};

@@ -4,9 +4,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use farthing_tests::instance::{Instance, Pids, is_running, kill};
+use farthing_tests::instance::Instance;
 use farthing_tests::merchant::{Customer, Merchant};
+use farthing_tests::process::{is_running, kill};
 use farthing_tests::provider::{Endpoint, Step, json};
+use farthing_tests::ready::Pids;
 use farthing_tests::wait::within;
 use serde_json::{Value, json};
 

@@ -5,13 +5,15 @@ use farthing_core::secret::hex;
 use farthing_core::state::generation;
 use tokio_postgres::Client;
 
+use super::batch::StoredBatch;
 use super::chain_walk::ChainWalk;
 use super::fold::Fold;
-use super::run::Begin;
 use super::signed_checkpoints::{Beginning, Checkpoints, Signed};
 use super::stored_states::CHECKPOINT;
 use super::verdict::{Check, Finding, Place, Tallies};
 use super::{Error, archives};
+use crate::batch_pages::BatchPages;
+use crate::chain::Hash;
 use crate::reader;
 
 /// What the log has at a position.
@@ -128,4 +130,24 @@ pub(super) async fn after(
         }
     }
     Ok(walk.after(position, begin.hash))
+}
+
+/// Where a run begins that does not begin with the first event.
+pub(super) struct Begin {
+    /// The hash of the event before.
+    pub(super) hash: Hash,
+    pub(super) pages: BatchPages,
+}
+
+impl Begin {
+    /// After the event at `position`, whose stored hash is taken as it is.
+    pub(super) async fn load(client: &Client, partition: Partition, position: i64) -> Result<Self, Error> {
+        let missing = Error::NoBeginning { partition, position };
+        let found = BatchPages::after(client, partition, position).await?;
+        let Some((pages, row)) = found else { return Err(missing) };
+        let batch = StoredBatch::of(&row);
+        let index = usize::try_from(position - batch.first_position).unwrap_or(0);
+        let Some(hash) = batch.hash(index) else { return Err(missing) };
+        Ok(Self { hash: *hash, pages })
+    }
 }

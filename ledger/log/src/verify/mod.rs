@@ -10,6 +10,7 @@ mod chain_walk;
 mod fold;
 mod heads;
 mod pages;
+mod partition_audit;
 pub mod published_heads;
 mod run;
 pub mod signed_checkpoints;

@@ -18,7 +18,8 @@ mod rate;
 use std::io::Write as _;
 use std::time::Duration;
 
-use farthing_tests::instance::{Instance, signal};
+use farthing_tests::instance::Instance;
+use farthing_tests::process::signal;
 use farthing_tests::run;
 
 /// Clients, or connections, of each measurement.

@@ -15,7 +15,7 @@ use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use farthing_tests::books::Books;
-use farthing_tests::instance::resident_kib;
+use farthing_tests::process::resident_kib;
 use farthing_tests::run;
 use serde_json::json;
 use tokio::time::sleep;

@@ -10,8 +10,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::SystemTime;
 
 use farthing_tests::client::Connection;
-use farthing_tests::instance::{Instance, signal};
+use farthing_tests::instance::Instance;
 use farthing_tests::merchant::{Merchant, forward};
+use farthing_tests::process::signal;
 use farthing_tests::prometheus::{Prometheus, is_installed, promtool};
 use farthing_tests::provider::{Endpoint, Gate, Step, chunk, event_stream, json, last_chunk};
 use farthing_tests::scrape::get;

@@ -1,9 +1,9 @@
 //! Trouble that fills the panels which show nothing, or zero, while all is well. Each lasts until Prometheus has seen it.
 
 use farthing_tests::client::Request;
-use farthing_tests::instance::signal;
 use farthing_tests::log::Log;
 use farthing_tests::merchant::Merchant;
+use farthing_tests::process::signal;
 use farthing_tests::servers;
 use farthing_tests::wait::{eventually, eventually_ok};
 use serde_json::json;

@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use farthing_tests::instance::{Instance, is_running, kill, program};
+use farthing_tests::instance::{Instance, program};
 use farthing_tests::merchant::Merchant;
+use farthing_tests::process::{is_running, kill};
 use farthing_tests::provider::json;
 use farthing_tests::wait::eventually;
 use serde_json::{Value, json};
