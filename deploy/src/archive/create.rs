@@ -75,10 +75,9 @@ pub(super) async fn run(args: Args) -> Result<()> {
         return args.format.print(&Report { partitions });
     }
     for created in partitions {
-        let at = created.limit_position.max(0);
         print_line(format!(
-            "partition {}: may be archived up to {at}: {}",
-            created.partition, created.limit
+            "partition {}: may be archived up to {}: {}",
+            created.partition, created.limit_position, created.limit
         ))?;
     }
     Ok(())

@@ -60,7 +60,7 @@ pub struct Created {
     pub finished: Vec<ArchivedRange>,
     /// What keeps the next events in the table, and the last position that may be archived.
     pub limit: String,
-    /// That position.
+    /// That position; 0 if nothing may be archived.
     pub limit_position: i64,
 }
 
@@ -142,7 +142,7 @@ impl Mover<'_> {
             self.plan.to.map(|to| ("the last position that was asked for".to_owned(), to)),
         ];
         let least = limits.into_iter().flatten().min_by_key(|(_, position)| *position);
-        Ok(least.unwrap_or_default())
+        Ok(least.map(|(limit, position)| (limit, position.max(0))).unwrap_or_default())
     }
 
     /// Writes, proves and records the range after `last`; `None` if there is none up to `limit`.

@@ -72,12 +72,14 @@ impl Report {
         self.bytes += range.bytes;
         self.events += range.last_position - range.first_position + 1;
         let content = store.read(range).await?;
-        if let Err((position, text)) = range.check(&content.batches) {
-            self.find(range, position, text);
-        }
+        let broken = range.check(&content.batches).err();
         if let Some(damage) = content.damage {
-            self.find(range, range.first_position, damage);
+            let position = broken.map_or(range.first_position, |(position, _)| position);
+            self.find(range, position, damage);
             return Ok(());
+        }
+        if let Some((position, text)) = broken {
+            self.find(range, position, text);
         }
         if store.manifest(range).await? != Some(range.manifest()) {
             let text = format!("{} is missing or says something else", range.manifest_object());
