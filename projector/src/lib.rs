@@ -25,6 +25,7 @@ pub mod requests;
 mod row;
 mod row_audit;
 mod row_changes;
+mod row_comparison;
 mod run;
 #[cfg(test)]
 mod sample;

@@ -50,7 +50,7 @@ pub(super) async fn run(args: &Args) -> Result<Soundness> {
     let at = args.at.unwrap_or(Moment::Now);
     let summary = tokio::select! {
         summary = replay::replay(&url, at, args.subject, &progress, &mut states) => summary,
-        never = progress_line::show(Arc::clone(&progress)) => match never {},
+        never = progress_line::show("log", Arc::clone(&progress)) => match never {},
     };
     let summary = summary.context("cannot replay the log")?;
     states.close(&summary, args.subject).context("cannot write to stdout")?;

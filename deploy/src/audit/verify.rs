@@ -1,5 +1,6 @@
 //! `farthing audit verify`: the verdict of every check of the log, the states and the read tables.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,8 +9,9 @@ use anyhow::{Context as _, Result, ensure};
 use farthing_core::partition::Partition;
 use farthing_log::verify::published_heads::PublishedHeads;
 use farthing_log::verify::verdict::{Check, Tallies};
-use farthing_log::verify::{self, Plan, Progress};
+use farthing_log::verify::{self, Head, Plan, Progress};
 use farthing_projector::ReadModel;
+use tokio::task::JoinSet;
 
 use super::checkpoint_flags::CheckpointFlags;
 use super::operator_key::TrustedKey;
@@ -21,6 +23,9 @@ use crate::output::OutputFormat;
 
 /// The most partitions that are verified at once by default.
 const MOST_JOBS: usize = 8;
+
+/// The most read models that are compared at once. Each takes three connections.
+const MOST_READ_MODELS: usize = 4;
 
 /// Flags of `audit verify`.
 #[derive(Debug, Clone, clap::Args)]
@@ -48,7 +53,8 @@ pub(crate) struct Args {
     /// Leave out the read tables, which are folded again into a copy beside them.
     #[arg(long)]
     skip_read_tables: bool,
-    /// Partitions that are verified at once; each takes two connections to Postgres. The default follows the cores.
+    /// Partitions that are verified at once; each takes two connections to Postgres. After them as many read models, at most 4;
+    /// each takes three. The default follows the cores.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     jobs: Option<u16>,
     #[command(flatten)]
@@ -72,11 +78,12 @@ pub(super) async fn run(args: Args) -> Result<Soundness> {
     let progress = Arc::<Progress>::default();
     let audit = tokio::select! {
         audit = verify::run(&url, plan, &progress) => audit,
-        never = progress_line::show(Arc::clone(&progress)) => match never {},
+        never = progress_line::show("log", Arc::clone(&progress)) => match never {},
     };
     let mut audit = audit.context("cannot verify the log")?;
     if !audit.is_headless {
-        audit.tallies.add(read_tables(&args, &url, partition).await?);
+        let of_rows = read_tables(&args, &url, &audit.heads).await?;
+        audit.tallies.add(of_rows);
     }
     let report = VerdictReport::new(audit, started.elapsed().as_millis());
     if args.format.is_json() {
@@ -101,8 +108,8 @@ fn published(args: &Args) -> Result<Option<PublishedHeads>> {
     PublishedHeads::read(&text, &trusted).map(Some).with_context(|| format!("--head: {shown}"))
 }
 
-/// Compares the read tables with the log, one read model after the other.
-async fn read_tables(args: &Args, url: &str, partition: Option<Partition>) -> Result<Tallies> {
+/// Compares the read tables with the log.
+async fn read_tables(args: &Args, url: &str, heads: &[Head]) -> Result<Tallies> {
     let mut tallies = Tallies::default();
     let left_out = if args.skip_read_tables {
         Some("--skip-read-tables")
@@ -117,9 +124,40 @@ async fn read_tables(args: &Args, url: &str, partition: Option<Partition>) -> Re
         tallies.skip(Check::ReadTables, reason);
         return Ok(tallies);
     }
-    for model in ReadModel::ALL {
-        let audited = farthing_projector::audit(url, model, partition).await;
-        tallies.add(audited.with_context(|| format!("cannot verify the read model {}", model.name()))?);
+    let progress = Arc::<Progress>::default();
+    for _ in ReadModel::ALL {
+        progress.expect(heads.iter().map(|head| head.position).sum());
     }
-    Ok(tallies)
+    tokio::select! {
+        audited = read_models(args, url, &progress) => audited,
+        never = progress_line::show("read tables", Arc::clone(&progress)) => match never {},
+    }
+}
+
+/// Compares every read model with the log, several at once.
+async fn read_models(args: &Args, url: &str, progress: &Arc<Progress>) -> Result<Tallies> {
+    let (partition, url): (_, Arc<str>) = (args.partition.map(Partition::new), url.into());
+    let (mut tasks, mut tallies) = (JoinSet::new(), BTreeMap::new());
+    let mut next = ReadModel::ALL.into_iter().enumerate();
+    loop {
+        while tasks.len() < jobs(args).min(MOST_READ_MODELS)
+            && let Some((place, model)) = next.next()
+        {
+            let (url, progress) = (Arc::clone(&url), Arc::clone(progress));
+            tasks.spawn(async move {
+                let audited = farthing_projector::audit(&url, model, partition, &progress).await;
+                let audited =
+                    audited.with_context(|| format!("cannot verify the read model {}", model.name()));
+                (place, audited)
+            });
+        }
+        let Some(done) = tasks.join_next().await else { break };
+        let (place, audited) = done.context("the comparison of a read model ended")?;
+        tallies.insert(place, audited?);
+    }
+    let mut whole = Tallies::default();
+    for of_model in tallies.into_values() {
+        whole.add(of_model);
+    }
+    Ok(whole)
 }

@@ -101,7 +101,7 @@ async fn with_progress<T>(
 ) -> Result<T> {
     let done = tokio::select! {
         done = work => done,
-        never = progress_line::show(Arc::clone(progress)) => match never {},
+        never = progress_line::show("log", Arc::clone(progress)) => match never {},
     };
     done.context("cannot reconcile the log")
 }

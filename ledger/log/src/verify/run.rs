@@ -49,7 +49,7 @@ impl Progress {
     }
 
     /// Adds events that are to be read.
-    pub(crate) fn expect(&self, events: i64) {
+    pub fn expect(&self, events: i64) {
         self.total.fetch_add(events, Ordering::Relaxed);
     }
 
@@ -59,7 +59,7 @@ impl Progress {
     }
 
     /// Adds events that were read.
-    pub(crate) fn read(&self, events: i64) {
+    pub fn read(&self, events: i64) {
         self.done.fetch_add(events, Ordering::Relaxed);
     }
 }
