@@ -3,6 +3,7 @@
 //! - 0: the command did what it was asked to, and found nothing wrong.
 //! - 1: something is wrong with the log or with what was made of it, or a difference was found.
 //! - 2: the command could not run or was refused, so nothing is known.
+//! - 3: nothing that was looked at is wrong, but the command could not look at all that it was asked to.
 
 use std::process::ExitCode;
 
@@ -18,6 +19,9 @@ const BROKEN: u8 = 1;
 /// The command could not run. The parser of the command line ends with the same code.
 const COULD_NOT_RUN: u8 = 2;
 
+/// A part could not be looked at.
+const INCOMPLETE: u8 = 3;
+
 /// What a command that ran found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Soundness {
@@ -25,6 +29,8 @@ pub(crate) enum Soundness {
     Sound,
     /// Something is wrong, or differs. The command has said what.
     Broken,
+    /// Nothing is wrong with what was looked at, but a part could not be. The command has said why.
+    Incomplete,
 }
 
 impl Soundness {
@@ -43,8 +49,9 @@ impl Soundness {
     /// Broken as well if this report of the command says so.
     pub(crate) const fn and(self, is_sound: bool) -> Self {
         match self {
-            Self::Sound if is_sound => Self::Sound,
-            Self::Sound | Self::Broken => Self::Broken,
+            Self::Broken => Self::Broken,
+            _ if !is_sound => Self::Broken,
+            Self::Sound | Self::Incomplete => self,
         }
     }
 
@@ -54,6 +61,7 @@ impl Soundness {
         match soundness {
             Ok(Self::Sound) => ExitCode::SUCCESS,
             Ok(Self::Broken) => ExitCode::from(BROKEN),
+            Ok(Self::Incomplete) => ExitCode::from(INCOMPLETE),
             Err(error) if is_of_the_ledger(&error) => ExitCode::from(BROKEN),
             Err(_) => ExitCode::from(COULD_NOT_RUN),
         }
@@ -120,5 +128,7 @@ mod tests {
         assert_eq!(Soundness::Broken.and(true), Soundness::Broken);
         assert_eq!(Soundness::exit_code(Ok(Soundness::Sound)), ExitCode::SUCCESS);
         assert_eq!(Soundness::exit_code(Ok(Soundness::Broken)), ExitCode::from(1));
+        assert_eq!(Soundness::exit_code(Ok(Soundness::Incomplete)), ExitCode::from(3));
+        assert_eq!(Soundness::Incomplete.and(false), Soundness::Broken);
     }
 }

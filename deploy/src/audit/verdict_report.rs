@@ -25,7 +25,7 @@ const OF_THE_LOG: [Check; 7] = [
 /// All verdicts.
 #[derive(Debug, Serialize)]
 pub(super) struct VerdictReport {
-    /// Broken if any check is.
+    /// Broken if any check is, else incomplete if any is.
     verdict: Outcome,
     /// The number of events that were verified.
     events: u64,
@@ -49,8 +49,13 @@ impl VerdictReport {
         let Audit { heads, events, trusted, checkpoints_written, sums, tallies, .. } = audit;
         let trusted_events = trusted.iter().map(|trusted| trusted.position.unsigned_abs()).sum();
         let checks = tallies.verdicts();
-        let is_broken = checks.iter().any(|check| check.verdict == Outcome::Broken);
-        let verdict = if is_broken { Outcome::Broken } else { Outcome::Verified };
+        let verdict = if checks.iter().any(|check| check.verdict == Outcome::Broken) {
+            Outcome::Broken
+        } else if checks.iter().any(|check| check.incomplete) {
+            Outcome::Incomplete
+        } else {
+            Outcome::Verified
+        };
         let first_broken = first_broken(&checks);
         Self {
             verdict,
@@ -66,11 +71,12 @@ impl VerdictReport {
         }
     }
 
-    /// Skipped checks count as neither sound nor broken.
+    /// What was left out because nobody asked for it counts as neither sound nor broken.
     pub(super) const fn soundness(&self) -> Soundness {
         match self.verdict {
             Outcome::Verified | Outcome::Skipped => Soundness::Sound,
             Outcome::Broken => Soundness::Broken,
+            Outcome::Incomplete => Soundness::Incomplete,
         }
     }
 
@@ -132,6 +138,7 @@ fn style(verdict: Outcome) -> Style {
     match verdict {
         Outcome::Verified => AnsiColor::Green.on_default(),
         Outcome::Skipped => AnsiColor::Cyan.on_default(),
+        Outcome::Incomplete => AnsiColor::Yellow.on_default().bold(),
         Outcome::Broken => AnsiColor::Red.on_default().bold(),
     }
 }
@@ -178,5 +185,16 @@ mod tests {
         let text = String::from_utf8(text).unwrap();
         assert!(text.contains("skipped   read_tables         0 checked\n          skipped: why\n"), "{text}");
         assert!(text.ends_with("\nverified: 7 events in 2 s\n"), "{text}");
+    }
+
+    #[test]
+    fn a_check_that_could_not_look_at_all_makes_the_audit_incomplete_unless_something_is_broken() {
+        let mut incomplete = audit(&[]);
+        incomplete.tallies.miss(Check::StoredStates, "why");
+        let report = VerdictReport::new(incomplete, 1);
+        assert_eq!((report.verdict, report.soundness()), (Outcome::Incomplete, Soundness::Incomplete));
+        let mut broken = audit(&[(Check::HashChain, 1, 9)]);
+        broken.tallies.miss(Check::StoredStates, "why");
+        assert_eq!(VerdictReport::new(broken, 1).soundness(), Soundness::Broken);
     }
 }

@@ -244,7 +244,7 @@ impl<'p> PartitionAudit<'p> {
             let reason = format!(
                 "partition {partition}: their checkpoint moved back from position {before} to {position} meanwhile"
             );
-            self.seen.tallies.skip(Check::StoredStates, reason);
+            self.seen.tallies.miss(Check::StoredStates, reason);
         } else if last < position {
             let found = format!("the log ends at position {last}");
             let text =
@@ -267,9 +267,14 @@ impl<'p> PartitionAudit<'p> {
         let partition = self.partition;
         let row = self.client.query_one(LED_GENERATION, &[&partition.number()]).await?;
         let (led, position): (i16, i64) = (row.try_get(0)?, row.try_get(1)?);
-        if led != generation() || position == 0 {
-            let reason = format!("partition {partition}: this release has not stored its states yet");
-            self.seen.tallies.skip(Check::StoredStates, reason);
+        if position == 0 {
+            return Ok(());
+        }
+        if led != generation() {
+            let reason = format!(
+                "partition {partition}: the states of this release's generation are not stored; the leader keeps others"
+            );
+            self.seen.tallies.miss(Check::StoredStates, reason);
             return Ok(());
         }
         let text = format!(

@@ -119,6 +119,8 @@ pub enum Outcome {
     Skipped,
     /// Something is not as it should be.
     Broken,
+    /// Of a whole audit: nothing is broken, but a check could not look at all that it was asked to look at.
+    Incomplete,
 }
 
 impl Outcome {
@@ -128,6 +130,7 @@ impl Outcome {
             Self::Verified => "verified",
             Self::Skipped => "skipped",
             Self::Broken => "broken",
+            Self::Incomplete => "incomplete",
         }
     }
 }
@@ -145,6 +148,8 @@ pub struct Verdict {
     pub trusted: u64,
     /// What was left out, each with its reason.
     pub skipped: Vec<String>,
+    /// Whether something of it was left out that the caller asked for.
+    pub incomplete: bool,
     /// The number of findings.
     pub broken: u64,
     /// The first broken position of each partition with a finding.
@@ -160,6 +165,7 @@ struct Tally {
     trusted: u64,
     broken: u64,
     skipped: Vec<String>,
+    is_incomplete: bool,
     first: BTreeMap<Partition, i64>,
     findings: Vec<Finding>,
 }
@@ -219,7 +225,13 @@ impl Tallies {
         }
     }
 
-    /// Something is left out, because of `reason`.
+    /// Something could not be looked at, because of `reason`, although the caller asked for it.
+    pub fn miss(&mut self, check: Check, reason: impl Into<String>) {
+        self.skip(check, reason);
+        self.0.entry(check).or_default().is_incomplete = true;
+    }
+
+    /// Something is left out, because of `reason`: the caller did not ask for it, or there is nothing to look at.
     pub fn skip(&mut self, check: Check, reason: impl Into<String>) {
         let (reason, tally) = (reason.into(), self.0.entry(check).or_default());
         if tally.skipped.len() < MAX_FINDINGS && !tally.skipped.contains(&reason) {
@@ -234,6 +246,7 @@ impl Tallies {
             tally.checked += other.checked;
             tally.trusted += other.trusted;
             tally.broken += other.broken;
+            tally.is_incomplete |= other.is_incomplete;
             tally.findings.extend(other.findings);
             tally.findings.truncate(MAX_FINDINGS);
             for (partition, position) in other.first {
@@ -248,7 +261,7 @@ impl Tallies {
     /// The verdict of every check. A check that never ran is skipped.
     pub fn verdicts(mut self) -> Vec<Verdict> {
         let verdict = |check| {
-            let Tally { checked, trusted, broken, mut skipped, first, findings } =
+            let Tally { checked, trusted, broken, mut skipped, is_incomplete: incomplete, first, findings } =
                 self.0.remove(&check).unwrap_or_default();
             if (checked, skipped.is_empty()) == (0, true) && trusted > 0 {
                 skipped.push("there is nothing after the trusted checkpoints".to_owned());
@@ -260,7 +273,7 @@ impl Tallies {
             };
             let place = |(partition, position)| Place { partition, position };
             let first_broken = first.into_iter().map(place).collect();
-            Verdict { check, verdict, checked, trusted, skipped, broken, first_broken, findings }
+            Verdict { check, verdict, checked, trusted, skipped, incomplete, broken, first_broken, findings }
         };
         Check::ALL.into_iter().map(verdict).collect()
     }
@@ -301,9 +314,11 @@ mod tests {
     fn a_check_is_skipped_only_if_nothing_was_looked_at() {
         let mut tallies = Tallies::default();
         tallies.skip(Check::States, "partition 1: why");
-        tallies.skip(Check::Events, "partition 1: why");
+        tallies.miss(Check::Events, "partition 1: why");
         let mut other = Tallies::default();
         other.checked(Check::States, 3);
+        other.miss(Check::StoredStates, "partition 2: why");
+        other.checked(Check::StoredStates, 1);
         tallies.add(other);
         let verdicts = tallies.verdicts();
         assert_eq!(verdicts.len(), Check::ALL.len());
@@ -311,6 +326,9 @@ mod tests {
         assert_eq!((of(Check::States).verdict, of(Check::States).checked), (Outcome::Verified, 3));
         assert_eq!(of(Check::States).skipped, ["partition 1: why"]);
         assert_eq!(of(Check::Events).verdict, Outcome::Skipped);
+        assert_eq!(of(Check::StoredStates).verdict, Outcome::Verified);
+        let incomplete = verdicts.iter().filter(|verdict| verdict.incomplete).map(|verdict| verdict.check);
+        assert_eq!(incomplete.collect::<Vec<_>>(), [Check::Events, Check::StoredStates]);
         assert_eq!(of(Check::Heads).verdict, Outcome::Verified, "an empty log has nothing to look at");
     }
 
