@@ -29,6 +29,7 @@ mod severed;
 mod stored_log;
 mod tampering;
 mod tampering_beside;
+mod tampering_rehashed;
 mod tampering_trials;
 mod twins;
 mod unconfirmed;

@@ -30,6 +30,20 @@ const KEY: &str = "\
 SELECT a.attname::text FROM pg_index AS i JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = ANY(i.indkey)
 WHERE i.indrelid = $1::text::regclass AND i.indisprimary AND a.attname <> 'partition' ORDER BY a.attnum";
 
+const HEAD: &str = "SELECT position, hash FROM ledger.heads WHERE partition = $1";
+
+const SET_HEAD: &str = "UPDATE ledger.heads SET position = $2, hash = $3 WHERE partition = $1";
+
+/// Hides the stored states of partition $1.
+const COVER: &str = "\
+WITH hidden AS (UPDATE ledger.state SET generation = -1 WHERE partition = $1)
+UPDATE ledger.checkpoints AS c SET position = 0 FROM ledger.checkpoints AS b
+WHERE c.partition = $1 AND b.partition = $1 AND c.generation = b.generation RETURNING b.generation, b.position";
+
+const UNCOVER: &str = "\
+WITH shown AS (UPDATE ledger.state SET generation = $2 WHERE partition = $1)
+UPDATE ledger.checkpoints SET position = $3 WHERE partition = $1 AND generation = $2";
+
 fn trials() -> u32 {
     let given = std::env::var("FARTHING_TAMPERING_TRIALS").ok().and_then(|given| given.parse().ok());
     given.unwrap_or(5)
@@ -149,7 +163,7 @@ impl Scene {
         format!("{}{other}{}", &text[..at], &text[at + 1..])
     }
 
-    async fn sound(&self) {
+    pub(crate) async fn sound(&self) {
         let head: Vec<&str> = self.head.iter().map(String::as_str).collect();
         let (code, report) = self.verify(&head).await;
         assert_eq!((code, &report["verdict"]), (Some(0), &json!("verified")), "{report}");
@@ -159,6 +173,31 @@ impl Scene {
             assert_eq!(check["verdict"], if is_left_out { "skipped" } else { "verified" }, "{check}");
             assert_eq!(check["checked"].as_u64() > Some(0), !is_left_out, "{check}");
         }
+    }
+
+    /// Changes the log as the owner of the database can, whose last position and hash are then `end`: the head follows, and no
+    /// states are stored, as of the position 0.
+    pub(crate) async fn rewrite(
+        &mut self,
+        before: &StoredLog,
+        after: &StoredLog,
+        (end, hash): (i64, Vec<u8>),
+    ) -> CoveredUp {
+        let partition = before.partition;
+        let head = self.sql.query_one(HEAD, &[&partition]).await.unwrap();
+        before.change(&mut self.sql, after).await;
+        self.sql.execute(SET_HEAD, &[&partition, &end, &hash]).await.unwrap();
+        let states = self.sql.query_one(COVER, &[&partition]).await.unwrap();
+        CoveredUp { head: (head.get(0), head.get(1)), states: (states.get(0), states.get(1)) }
+    }
+
+    /// Brings the log back to what it was.
+    pub(crate) async fn put_back(&mut self, after: &StoredLog, before: &StoredLog, covered: &CoveredUp) {
+        let (partition, (end, hash), (generation, stored)) =
+            (before.partition, &covered.head, &covered.states);
+        after.change(&mut self.sql, before).await;
+        self.sql.execute(SET_HEAD, &[&partition, end, hash]).await.unwrap();
+        self.sql.execute(UNCOVER, &[&partition, generation, stored]).await.unwrap();
     }
 
     /// Tries a change of the log: it is found at the position that `change` returns, and nowhere before.
@@ -176,6 +215,12 @@ impl Scene {
         }
         eprintln!("{name}: {} of {} found at the exact position", trials(), trials());
     }
+}
+
+/// What a rewritten log had before: its head, and the generation and the position of its stored states.
+pub(crate) struct CoveredUp {
+    head: (i64, Vec<u8>),
+    states: (i16, i64),
 }
 
 pub(crate) fn check<'r>(report: &'r Value, name: &str) -> &'r Value {
@@ -230,16 +275,22 @@ fn every_change_of_an_event_is_found_at_its_position() {
             })
             .await;
         scene
-            .tries("an event inserted", |scene, log| {
+            .tries("an event inserted with its own hash", |scene, log| {
                 let (copied, position) = (scene.position(log), scene.position(log));
-                let (line, hash) = log.event(copied).clone();
+                let copy = log.event(copied).clone();
                 let (batch, index) = log.find(position);
-                let follows = log.hash_at(position, &line);
-                let hash = if scene.random.bool() { follows.clone() } else { hash };
-                // A hash that follows makes the inserted event sound. The next one does not follow.
-                let broken = if hash == follows { position + 1 } else { position };
+                log.batches[batch].events.insert(index, copy);
+                position
+            })
+            .await;
+        scene
+            .tries("an event inserted with a hash that follows, found at the next one", |scene, log| {
+                let (copied, position) = (scene.position(log), scene.position(log));
+                let line = log.event(copied).0.clone();
+                let (batch, index) = log.find(position);
+                let hash = log.hash_at(position, &line);
                 log.batches[batch].events.insert(index, (line, hash));
-                broken
+                position + 1
             })
             .await;
         scene.sound().await;
@@ -269,16 +320,7 @@ fn an_end_of_the_log_that_was_deleted_or_rewritten_is_found_against_a_published_
                 } else {
                     (after.cut_after(position - 1), position - 1)
                 };
-                let head = "SELECT hash FROM ledger.heads WHERE partition = $1";
-                let kept: Vec<u8> = scene.sql.query_one(head, &[&partition]).await.unwrap().get(0);
-                before.change(&mut scene.sql, &after).await;
-                let set = "UPDATE ledger.heads SET position = $2, hash = $3 WHERE partition = $1";
-                scene.sql.execute(set, &[&partition, &end, &hash]).await.unwrap();
-                // The owner covers it up: no states are stored, as of the position 0.
-                let cover = "WITH hidden AS (UPDATE ledger.state SET generation = -1 WHERE partition = $1)
-                    UPDATE ledger.checkpoints AS c SET position = 0 FROM ledger.checkpoints AS b
-                    WHERE c.partition = $1 AND b.partition = $1 AND c.generation = b.generation RETURNING b.generation, b.position";
-                let covered = scene.sql.query_one(cover, &[&partition]).await.unwrap();
+                let covered = scene.rewrite(&before, &after, (end, hash)).await;
                 let log_alone = ["--skip-read-tables"];
                 let (code, report) = scene.verify(&log_alone).await;
                 assert_eq!((code, &report["first_broken"]), (Some(0), &json!([])), "trial {trial}: {report}");
@@ -293,12 +335,7 @@ fn an_end_of_the_log_that_was_deleted_or_rewritten_is_found_against_a_published_
                 assert_eq!((code, &report["first_broken"]), (Some(1), &place), "trial {trial}: {report}");
                 assert!(check(&report, "published_heads")["broken"].as_u64() > Some(0), "{report}");
                 assert_eq!(check(&report, "hash_chain")["verdict"], "verified", "{report}");
-                after.change(&mut scene.sql, &before).await;
-                scene.sql.execute(set, &[&partition, &last, &kept]).await.unwrap();
-                let uncover = "WITH shown AS (UPDATE ledger.state SET generation = $2 WHERE partition = $1)
-                    UPDATE ledger.checkpoints SET position = $3 WHERE partition = $1 AND generation = $2";
-                let (generation, stored): (i16, i64) = (covered.get(0), covered.get(1));
-                scene.sql.execute(uncover, &[&partition, &generation, &stored]).await.unwrap();
+                scene.put_back(&after, &before, &covered).await;
             }
         }
         eprintln!("deleted and rewritten ends: {} of {} found", 2 * trials(), 2 * trials());

@@ -245,3 +245,60 @@ fn stated_balance(event: &Event) -> Option<(WalletId, Amount)> {
         None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use farthing_core::ids::{CustomerId, MerchantId};
+    use farthing_core::partition::Partition;
+    use farthing_core::state::WalletOwner::{Customer, Merchant};
+
+    use ulid::Ulid;
+
+    use super::super::verdict::Verdict;
+    use super::*;
+
+    fn amount(text: &str) -> Amount {
+        text.parse().unwrap()
+    }
+
+    /// What is found of the balances of a wallet of `owner`, which has 5 of the 5 that were credited, and holds `held`.
+    fn balances(owner: WalletOwner, held: &str, change: impl Fn(&mut Fold, WalletId)) -> Verdict {
+        let id = WalletId::new(Ulid(1));
+        let mut wallet = Wallet::empty(MerchantId::new(Ulid(2)), owner);
+        (wallet.balance, wallet.held) = (amount("5"), amount(held));
+        let mut fold = Fold::new(Partitions::new(1).unwrap());
+        fold.states.insert(StateKey::Wallet(id), State::Wallet(Box::new(wallet)));
+        fold.sums.count(Some((id, Movement::Credited(amount("5"))))).unwrap();
+        change(&mut fold, id);
+        let mut tallies = Tallies::default();
+        fold.sum_up(&mut tallies, Place { partition: Partition::new(0), position: 7 });
+        tallies.verdicts().into_iter().find(|verdict| verdict.check == Check::Balances).unwrap()
+    }
+
+    #[test]
+    fn holds_above_the_funds_of_a_customer_are_found_unless_credit_expired_under_them() {
+        let customer = Customer(CustomerId::new(Ulid(3)));
+        let unchanged = |_: &mut Fold, _| {};
+        assert_eq!(balances(customer, "5", unchanged).broken, 0);
+        assert_eq!(balances(Merchant, "5.1", unchanged).broken, 0);
+        let found = balances(customer, "5.1", unchanged);
+        assert_eq!((found.broken, found.checked), (1, 1));
+        let finding = &found.findings[0];
+        assert_eq!((finding.position, finding.found.as_str()), (7, "holds above them"), "{finding:?}");
+        let expired = balances(customer, "5.1", |fold, id| {
+            fold.sums.count(Some((id, Movement::Granted(amount("1"))))).unwrap();
+            fold.sums.count(Some((id, Movement::Expired(amount("1"))))).unwrap();
+        });
+        assert_eq!(expired.broken, 0, "{expired:?}");
+    }
+
+    #[test]
+    fn sums_that_do_not_agree_are_found_with_both_sides() {
+        let found = balances(Merchant, "0", |fold, id| {
+            fold.sums.count(Some((id, Movement::Debited(amount("0.0000000001"))))).unwrap();
+        });
+        let finding = &found.findings[0];
+        let sides = (finding.expected.as_str(), finding.found.as_str());
+        assert_eq!((found.broken, sides), (1, ("5", "5.0000000001")), "{finding:?}");
+    }
+}
