@@ -61,6 +61,7 @@ mod overload;
 mod paging;
 mod partitions;
 mod payments;
+mod plain_owner;
 mod plan_changes;
 mod plans;
 mod pooler;
