@@ -36,6 +36,7 @@ mod every_generation;
 mod exit_codes;
 mod export;
 mod feed;
+mod feed_cluster;
 mod full_scenario;
 mod given_servers;
 mod guard;
