@@ -116,6 +116,7 @@ mod tls_servers;
 mod token_kinds;
 mod traces;
 mod traces_by_endpoint;
+mod untrusted_servers;
 mod usage;
 mod usage_report;
 mod vocabularies;
