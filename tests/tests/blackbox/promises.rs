@@ -37,8 +37,11 @@ fn sources(place: &Path) -> String {
         let entries = std::fs::read_dir(place).unwrap();
         return entries.map(|entry| sources(&entry.unwrap().path())).collect();
     }
-    let is_source = place.extension().is_some_and(|extension| extension == "rs");
-    if is_source { std::fs::read_to_string(place).unwrap() } else { String::new() }
+    if is_source(place) { std::fs::read_to_string(place).unwrap() } else { String::new() }
+}
+
+fn is_source(file: &Path) -> bool {
+    file.extension().is_some_and(|extension| extension == "rs")
 }
 
 /// A name in backticks that is no path.
@@ -70,7 +73,7 @@ fn check_files(cell: &str) -> usize {
         let places = [format!("{PROJECT}/{code}"), format!("{PROJECT}/tests/tests/{code}")];
         let place = places.iter().map(Path::new).find(|place| place.exists());
         let place = place.unwrap_or_else(|| panic!("{code} does not exist: {cell}"));
-        lacks_a_test = code.ends_with(".rs");
+        lacks_a_test = is_source(place);
         named = Some((code, sources(place)));
     }
     assert!(!lacks_a_test, "a file without a test of it is named: {cell}");
