@@ -1,4 +1,5 @@
-//! A Postgres server of a test's own, with the settings that `initdb` makes and no others but its address.
+//! A Postgres server of a test's own, with the settings that `initdb` makes and no others but its address, and the
+//! number of connections if a test says so.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,7 +16,7 @@ use crate::servers;
 const CREATE_AND_RUN: &str = r#"
 export LC_ALL=C.UTF-8
 "$1/initdb" -D data -U farthing --auth=scram-sha-256 --pwfile=password || exit 1
-exec "$1/postgres" -D data -p "$2" -k "" -c listen_addresses=127.0.0.1
+exec "$1/postgres" -D data -p "$2" -k "" -c listen_addresses=127.0.0.1 $3
 "#;
 
 /// Copies a running server and becomes its standby, in the folder of the server.
@@ -45,19 +46,25 @@ impl PostgresServer {
 
     /// Starts one with its data in this folder, which must be empty.
     pub async fn start_in(folder: &Path) -> Option<Self> {
-        Some(Self::start_from(folder, &programs_or_left_out()?).await)
+        Some(Self::start_from(folder, &programs_or_left_out()?, "").await)
+    }
+
+    /// Starts one with so many connections.
+    pub async fn start_with_connections(instance: &Instance, max_connections: u32) -> Option<Self> {
+        let setting = format!("-c max_connections={max_connections}");
+        Some(Self::start_from(&new_folder(instance), &programs_or_left_out()?, &setting).await)
     }
 
     /// Starts one of this release, such as `14`. `None` where it cannot be installed: then this says that the test is left
     /// out.
     pub async fn start_release(instance: &Instance, release: &str) -> Option<Self> {
         let bin = installed_or_left_out(release)?;
-        Some(Self::start_from(&new_folder(instance), &bin).await)
+        Some(Self::start_from(&new_folder(instance), &bin, "").await)
     }
 
-    async fn start_from(folder: &Path, bin: &Path) -> Self {
+    async fn start_from(folder: &Path, bin: &Path, settings: &str) -> Self {
         std::fs::write(folder.join("password"), PASSWORD).expect("a file can be written");
-        let (process, server) = Self::run(folder, bin, CREATE_AND_RUN, "").await;
+        let (process, server) = Self::run(folder, bin, CREATE_AND_RUN, settings).await;
         servers::create_database(&Log::open(&server).await, "farthing").await;
         Self { _process: process, database_url: servers::with_database(&server, "farthing") }
     }

@@ -13,10 +13,16 @@ use crate::wait::within;
 
 /// A projector beside the instance's own. It stops when the value is dropped.
 pub struct SideProjector {
-    process: Child,
-    log: PathBuf,
+    started: StartedProjector,
     /// Its operator's address.
     pub operator: SocketAddr,
+}
+
+/// The process of one that may never work. It stops when the value is dropped.
+pub struct StartedProjector {
+    process: Child,
+    log: PathBuf,
+    ready_file: PathBuf,
 }
 
 impl SideProjector {
@@ -38,11 +44,40 @@ impl SideProjector {
 
     /// The same through another program, such as `env` with its arguments.
     pub async fn under(instance: &Instance, wrapper: &[&str], servers: &[&str]) -> Self {
+        let mut started = StartedProjector::under(instance, wrapper, servers);
+        let up: Value = within(Duration::from_mins(1), "the side projector comes up", async || {
+            let ended = started.process.try_wait().expect("a child can be waited for");
+            assert!(ended.is_none(), "the side projector ended: {ended:?}");
+            serde_json::from_str(&std::fs::read_to_string(&started.ready_file).ok()?).ok()
+        })
+        .await;
+        let operator = up["operator"].as_str().and_then(|address| address.parse().ok());
+        Self { started, operator: operator.unwrap_or_else(|| panic!("no address in {up}")) }
+    }
+
+    /// Its log output.
+    pub fn logged(&self) -> String {
+        self.started.logged()
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.started.process.id()
+    }
+}
+
+impl StartedProjector {
+    /// Starts one with these flags that name its servers, and does not wait for it.
+    pub fn with(instance: &Instance, servers: &[&str]) -> Self {
+        Self::under(instance, &[], servers)
+    }
+
+    fn under(instance: &Instance, wrapper: &[&str], servers: &[&str]) -> Self {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let number = MADE.fetch_add(1, Ordering::SeqCst);
         let ready_file = instance.file(&format!("side-projector-{number}.json"));
         let log = instance.file(&format!("side-projector-{number}.log"));
-        let mut process = program_under(wrapper)
+        let process = program_under(wrapper)
             .args(["projector", "--operator-listen", "127.0.0.1:0", "--stop-with-stdin"])
             .args(servers)
             .arg("--ready-file")
@@ -54,14 +89,7 @@ impl SideProjector {
             .stderr(std::fs::File::create(&log).expect("a log file can be made"))
             .spawn()
             .expect("the program can be run");
-        let up: Value = within(Duration::from_mins(1), "the side projector comes up", async || {
-            let ended = process.try_wait().expect("a child can be waited for");
-            assert!(ended.is_none(), "the side projector ended: {ended:?}");
-            serde_json::from_str(&std::fs::read_to_string(&ready_file).ok()?).ok()
-        })
-        .await;
-        let operator = up["operator"].as_str().and_then(|address| address.parse().ok());
-        Self { process, log, operator: operator.unwrap_or_else(|| panic!("no address in {up}")) }
+        Self { process, log, ready_file }
     }
 
     /// Its log output.
@@ -69,13 +97,13 @@ impl SideProjector {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Its process id.
-    pub fn pid(&self) -> u32 {
-        self.process.id()
+    /// Whether it has come up.
+    pub fn is_ready(&self) -> bool {
+        self.ready_file.exists()
     }
 }
 
-impl Drop for SideProjector {
+impl Drop for StartedProjector {
     fn drop(&mut self) {
         drop(self.process.stdin.take());
         let _ = self.process.wait();

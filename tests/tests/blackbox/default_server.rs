@@ -1,4 +1,5 @@
-//! Ten live gateways and two projectors, with their default settings, on a Postgres server with its default settings.
+//! Ten live gateways and two projectors, with their default settings, on a Postgres server with its default settings; and a
+//! gateway on smaller and larger ones.
 
 use std::net::SocketAddr;
 
@@ -7,7 +8,7 @@ use farthing_tests::leader;
 use farthing_tests::log::Log;
 use farthing_tests::postgres_server::PostgresServer;
 use farthing_tests::run;
-use farthing_tests::scrape::get;
+use farthing_tests::scrape::{get, scrape};
 use farthing_tests::scratch::operate;
 use farthing_tests::shop::Shop;
 use farthing_tests::side_gateway::SideGateway;
@@ -120,6 +121,39 @@ fn ten_gateways_and_two_projectors_fit_into_a_default_server() {
         .await;
         shop.is_charged(addresses[2], &request_id).await;
         drop(second);
+    });
+}
+
+#[test]
+fn a_gateway_takes_connections_by_what_the_server_allows() {
+    run(async {
+        let instance = Instance::shared().await;
+        // Three are reserved for superusers. A gateway in live mode has four for what waits for nothing else.
+        for (max_connections, all, reads, deliveries) in [(40, 8, 3, 1), (160, 13, 6, 3), (500, 16, 8, 4)] {
+            let Some(server) = PostgresServer::start_with_connections(instance, max_connections).await else {
+                return;
+            };
+            let url = server.database_url.as_str();
+            operate(url, &["migrate", "--mode", "live", "--partitions", "1"]).await;
+            let flags = ["--pages-url=https://pay.example", "--webhook-timeout-seconds=9"];
+            let gateway = SideGateway::with(instance, &["--database-url", url], &flags).await;
+            let logged = gateway.logged();
+            for (field, chosen) in [
+                ("allowed", usize::try_from(max_connections).unwrap() - 3),
+                ("all", all),
+                ("reads", reads),
+                ("deliveries", deliveries),
+            ] {
+                let number = logged_number(&logged, "postgres.connections_chosen", field);
+                assert_eq!(number, Some(chosen), "{field} of {max_connections}: {logged}");
+            }
+            let shown = scrape(gateway.operator).await;
+            for (pool, size) in [("reads", reads), ("webhooks", deliveries)] {
+                let most = shown.values("farthing_pool_max_connections", &[("pool", pool)]);
+                assert_eq!(format!("{most:?}"), format!("[{size}.0]"), "{pool} of {max_connections}");
+            }
+            assert!(!logged.contains("connections_do_not_fit"), "{logged}");
+        }
     });
 }
 

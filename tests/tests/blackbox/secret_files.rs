@@ -1,9 +1,9 @@
-//! Secrets in files: no command line of a running process, which every user of a machine can read, shows one.
+//! Secrets in files and variables: no command line of a running process, which every user of a machine can read, shows one.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use farthing_tests::instance::{Instance, program};
 use farthing_tests::nats_server::{NatsServer, credentials, nkey};
@@ -128,6 +128,62 @@ fn no_command_line_of_a_running_process_shows_a_secret() {
         let projectors =
             [SideProjector::with(instance, &first).await, SideProjector::with(instance, &second).await];
         secrets.are_not_shown("projector", projectors.each_ref().map(SideProjector::pid));
+    });
+}
+
+#[test]
+fn a_gateway_takes_its_server_key_from_a_file_before_the_variable_with_the_key_itself() {
+    run(async {
+        let instance = Instance::shared().await;
+        let key = "SELECT server_key FROM ledger.instance";
+        let own: String = instance.log().await.sql.query_one(key, &[]).await.unwrap().get(0);
+        let another = "ab".repeat(32);
+        let (own, another) = (own.as_str(), another.as_str());
+        let (of_own, of_another) = (instance.secret_file(own), instance.secret_file(another));
+        let flag = |file: &str| format!("--server-key-file={file}");
+        let url = format!("--database-url={}", instance.ready().database_url);
+        let refused = async |flags: &[String], variables: &[(&str, &str)]| {
+            let mut gateway = tokio::process::Command::new(program());
+            gateway.args(["gateway", "--listen=127.0.0.1:0", "--no-webhooks", &url]).args(flags);
+            gateway.envs(variables.iter().copied()).stdin(Stdio::null()).kill_on_drop(true);
+            let ended = gateway.output().await.unwrap();
+            let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+            assert_eq!(ended.status.code(), Some(1), "{flags:?}: {said}");
+            for secret in [own, another] {
+                assert!(!said.contains(secret), "{said}");
+            }
+            said
+        };
+        let of_another_instance = "the server key is not the one of this instance";
+        let [of_variable, of_other_variable, of_wrong_variable, of_empty_variable] =
+            [own, another, "abab", ""].map(|key| [("FARTHING_SERVER_KEY", key)]);
+
+        let said = refused(&[], &of_other_variable).await;
+        assert!(said.contains(of_another_instance), "the variable counts: {said}");
+        SideGateway::with_variables(instance, &[], &of_variable).await;
+
+        let said = refused(&[flag(&of_another)], &of_variable).await;
+        assert!(said.contains(of_another_instance), "the file comes first: {said}");
+        SideGateway::with_variables(instance, &[&flag(&of_own)], &of_other_variable).await;
+        let by_variable = [("FARTHING_SERVER_KEY_FILE", of_another.as_str()), ("FARTHING_SERVER_KEY", own)];
+        let said = refused(&[], &by_variable).await;
+        assert!(said.contains(of_another_instance), "so does a file that a variable names: {said}");
+
+        // Nothing takes the place of a key that cannot be read.
+        for (flags, variables, name) in [
+            (vec![], of_wrong_variable, "FARTHING_SERVER_KEY: a server key must be 64 hexadecimal digits"),
+            (vec![flag("/nowhere/at/all")], of_variable, "--server-key-file"),
+            (
+                vec![flag(&instance.secret_file("abab"))],
+                of_variable,
+                "--server-key-file: a server key must be",
+            ),
+        ] {
+            let said = refused(&flags, &variables).await;
+            assert!(said.contains(name) && !said.contains("abab"), "{said}");
+        }
+        // An empty variable is none.
+        SideGateway::with_variables(instance, &[], &of_empty_variable).await;
     });
 }
 

@@ -35,7 +35,7 @@ pub(crate) struct Scene {
     pub(crate) postgres: PostgresTls,
     pub(crate) authority: Authority,
     pub(crate) server: CertificateFiles,
-    client: CertificateFiles,
+    pub(crate) client: CertificateFiles,
     /// The PEM file of the authority.
     pub(crate) ca: String,
     /// That of another authority, which has issued nothing.
@@ -93,7 +93,7 @@ impl Scene {
     }
 
     /// A configuration of NATS that demands TLS and a client's certificate.
-    fn nats_tls(&self, server: &CertificateFiles) -> String {
+    pub(crate) fn nats_tls(&self, server: &CertificateFiles) -> String {
         let CertificateFiles { certificate, key } = server;
         format!(
             "tls {{ cert_file: \"{certificate}\", key_file: \"{key}\", ca_file: \"{}\", verify: true }}",
@@ -142,7 +142,7 @@ async fn output(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
 }
 
 /// The error of a command that must fail with this exit code.
-async fn fails(arguments: &[&str], variables: &[(&str, &str)], code: i32) -> String {
+pub(crate) async fn fails(arguments: &[&str], variables: &[(&str, &str)], code: i32) -> String {
     let output = output(arguments, variables).await;
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(code), "{arguments:?}: {error}");
@@ -363,7 +363,7 @@ fn a_nats_server_that_cannot_be_trusted_is_refused() {
 }
 
 #[test]
-fn a_projector_publishes_with_an_nkey_and_with_credentials() {
+fn a_gateway_and_a_projector_publish_with_an_nkey_and_with_credentials() {
     if !servers::has_own_postgres("changes the settings of Postgres") {
         return;
     }
@@ -373,7 +373,6 @@ fn a_projector_publishes_with_an_nkey_and_with_credentials() {
         scene.postgres.create("tls_logins").await;
         let url = scene.url("tls_logins", "127.0.0.1", "");
         operate(&url, &["migrate", "--mode", "test", "--partitions", "1"]).await;
-        operate(&url, &["merchant", "create"]).await;
         let (public, seed) = nkey();
         let (accounts, credentials) = credentials();
         let nkeys = format!("authorization {{ users: [{{ nkey: {public} }}] }}");
@@ -391,9 +390,17 @@ fn a_projector_publishes_with_an_nkey_and_with_credentials() {
             let nats_url = format!("nats://127.0.0.1:{}", nats.port);
             let anyone = NatsConfig::at(nats_url.as_str());
             anyone.connect(|options| options).await.expect_err("a login is needed");
-            let servers = ["--database-url", &url, "--nats-url", &nats_url, flag, file];
-            let _projector = SideProjector::with(instance, &servers).await;
             let client = NatsConfig { login, ..anyone }.connect(|options| options).await.unwrap();
+            let mut wake_ups = client.subscribe(feed::wake_up(instance, 0)).await.unwrap();
+            client.flush().await.unwrap();
+            let servers = ["--database-url", &url, "--nats-url", &nats_url, flag, file];
+            // Without a projector: the gateway alone sends wake-up notifications.
+            let gateway = SideGateway::with(instance, &servers, &[]).await;
+            operate(&url, &["merchant", "create"]).await;
+            let next = tokio::time::timeout(farthing_tests::wait::DEADLINE, wake_ups.next()).await;
+            assert!(next.is_ok_and(|message| message.is_some()), "{flag}: {}", gateway.logged());
+
+            let _projector = SideProjector::with(instance, &servers).await;
             let streams = jetstream::new(client);
             eventually("the events are published", async || {
                 feed::end(&streams.get_stream(feed::name(instance, 0)).await.ok()?).await

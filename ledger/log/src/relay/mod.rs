@@ -141,9 +141,9 @@ async fn lead(
 ) -> Result<std::convert::Infallible, Error> {
     let lock = config.locks.wait(LOCK, || metrics.stands_by()).await?;
     let partitions = partitions::load(lock.client()).await?.ok_or(Error::NoPartitions)?;
-    let connecting = config.nats.connect(|options| {
-        options.name("farthing relay").retry_on_initial_connect().skip_subject_validation(true)
-    });
+    // The client's own way of waiting for a server says nothing of why it is refused.
+    let connecting =
+        config.nats.connect(|options| options.name("farthing relay").skip_subject_validation(true));
     let client = connecting.await.map_err(nats)?;
     let relay = Relay {
         lock,

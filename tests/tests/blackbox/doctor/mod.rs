@@ -13,9 +13,9 @@ mod standby;
 
 use std::process::{Output, Stdio};
 
-use farthing_tests::instance::{Instance, program_under};
-use farthing_tests::run;
+use farthing_tests::instance::{Instance, program, program_under};
 use farthing_tests::scratch::operate;
+use farthing_tests::{left_out, run};
 use serde_json::Value;
 use tokio::process::Command;
 
@@ -125,6 +125,51 @@ fn text_has_colours_only_where_they_are_wanted() {
         // Stdout is no terminal.
         let plain = text(&[("TERM", "xterm-256color")]).await;
         assert!(!plain.contains('\u{1b}'), "{plain}");
+    });
+}
+
+/// Runs a command of the shell's on a terminal, and returns what it showed there. `None` without `script` of util-linux: then
+/// this says that the test is left out.
+async fn on_a_terminal(command: &str, variables: &[(&str, &str)]) -> Option<Output> {
+    let mut terminal = Command::new("script");
+    terminal.args(["--quiet", "--return", "--command", command, "/dev/null"]);
+    terminal.env_remove("NO_COLOR").env_remove("CLICOLOR_FORCE").env("TERM", "xterm-256color");
+    terminal.envs(variables.iter().copied()).stdin(Stdio::null()).kill_on_drop(true);
+    match terminal.output().await {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            left_out("the colours on a terminal: there is no `script`");
+            None
+        }
+        shown => Some(shown.unwrap()),
+    }
+}
+
+#[test]
+fn a_terminal_gets_colours_and_a_pipe_none() {
+    run(async {
+        let doctor =
+            format!("{} doctor --database-url postgres://nobody@127.0.0.1:1/none", program().display());
+        let shown = async |command: &str, variables: &[(&str, &str)]| {
+            let output = on_a_terminal(command, variables).await?;
+            assert_eq!(output.status.code(), Some(2), "{output:?}");
+            let shown = String::from_utf8(output.stdout).unwrap();
+            assert!(shown.contains("postgres.reached"), "{shown}");
+            Some(shown)
+        };
+        let Some(coloured) = shown(&doctor, &[]).await else { return };
+        assert!(coloured.contains("\u{1b}[31m"), "{coloured:?}");
+        assert!(coloured.contains("\u{1b}[0m"), "{coloured:?}");
+        // The shell is on a terminal, and the doctor writes into a pipe.
+        let piped = format!("bash -c 'set -o pipefail; {doctor} | cat'");
+        for (command, variables) in
+            [(piped.as_str(), &[][..]), (&doctor, &[("NO_COLOR", "1")]), (&doctor, &[("TERM", "dumb")])]
+        {
+            let plain = shown(command, variables).await.unwrap();
+            assert!(!plain.contains('\u{1b}'), "{variables:?}: {plain:?}");
+        }
+        let json = format!("{doctor} --json");
+        let json = shown(&json, &[]).await.unwrap();
+        assert!(!json.contains('\u{1b}') && json.contains("\"verdict\""), "{json:?}");
     });
 }
 

@@ -1,5 +1,7 @@
 //! NATS servers with one fault each, and streams that are not as the relay creates them.
 
+use std::net::SocketAddr;
+
 use async_nats::ConnectOptions;
 use async_nats::jetstream::stream::{Config, DiscardPolicy, StorageType};
 use async_nats::jetstream::{self, Context};
@@ -7,6 +9,9 @@ use farthing_tests::instance::Instance;
 use farthing_tests::nats_server::NatsServer;
 use farthing_tests::run;
 use farthing_tests::wait::eventually_ok;
+use serde_json::json;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::TcpListener;
 
 use super::{doctor, migrated};
 
@@ -204,5 +209,53 @@ fn replicas_at_a_server_of_a_cluster_that_is_away_are_a_warning() {
         let each = (0..8).map(|partition| format!("doctor-LEDGER-{partition} at third"));
         let away = until("the third is missed", "warning", &each.collect::<Vec<_>>()).await;
         away.expect("feed.streams", "ok", "8 streams");
+    });
+}
+
+/// Greets as a nats-server of this version. It is a STAND-IN: no such release is in a registry, and what the doctor reads of a
+/// server's version is this line alone. Of everything else it answers only pings.
+async fn stand_in_of_version(version: &str) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let info = json!({"server_id": "STAND-IN", "server_name": "stand-in", "version": version, "go": "", "proto": 1,
+        "host": "127.0.0.1", "port": address.port(), "headers": true, "jetstream": true, "max_payload": 1_048_576});
+    let greeting = format!("INFO {info}\r\n");
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let greeting = greeting.clone();
+            tokio::spawn(async move {
+                let (read, mut write) = stream.into_split();
+                write.write_all(greeting.as_bytes()).await?;
+                let mut lines = BufReader::new(read).lines();
+                while let Some(line) = lines.next_line().await? {
+                    if line.starts_with("PING") {
+                        write.write_all(b"PONG\r\n").await?;
+                    }
+                }
+                std::io::Result::Ok(())
+            });
+        }
+    });
+    address
+}
+
+#[test]
+fn a_nats_server_before_2_9_fails_and_one_of_an_unknown_version_is_a_warning() {
+    run(async {
+        let instance = Instance::shared().await;
+        let database_url = migrated(instance, "doctor_nats_version").await;
+        for (version, verdict, said) in [
+            ("2.8.4", "failed", "nats-server 2.8.4"),
+            ("1.4.1", "failed", "nats-server 1.4.1"),
+            ("built-by-hand", "warning", "nats-server built-by-hand: an unknown version"),
+            ("2.9.0", "ok", "nats-server 2.9.0"),
+        ] {
+            let stand_in = stand_in_of_version(version).await;
+            let url = format!("--nats-url=nats://{stand_in}");
+            let report = doctor(&database_url, &[&url, "--timeout-seconds=4"]).await;
+            report.expect("nats.reached", "ok", "");
+            report.expect("nats.version", verdict, said);
+            report.expect("nats.jetstream", "failed", "may not use it");
+        }
     });
 }
