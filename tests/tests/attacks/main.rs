@@ -17,6 +17,7 @@ mod gateways;
 mod held_calls;
 mod leaving;
 mod live_mode;
+mod managed_errors;
 mod managed_headers;
 mod names;
 mod namespaces;
