@@ -3,7 +3,7 @@
 use farthing_tests::client::{Request, Response};
 use farthing_tests::managed::Managed;
 use farthing_tests::merchant::{Merchant, forward, token};
-use farthing_tests::provider::{Call, Endpoint, Step, chunk, head, last_chunk, whole};
+use farthing_tests::provider::{Call, Endpoint, Step, chunk, event_stream, head, last_chunk, whole};
 use farthing_tests::run;
 use serde_json::{Value, json};
 
@@ -133,5 +133,34 @@ fn an_answer_that_is_no_error_and_an_error_about_the_callers_own_key_pass_as_the
         });
         let response = managed.send(&merchant.secret_key, forward("POST", &endpoint.url).json(&chat())).await;
         assert_eq!(response.text(), body);
+    });
+}
+
+/// Charges follow the status (completion.md section 5): a success without usage costs its call's fee, whatever its body says.
+#[test]
+fn an_error_within_a_success_costs_the_fee_of_a_call_and_neither_its_hold_nor_a_providers_cost() {
+    run(async {
+        let managed = Managed::start(&[]).await;
+        let merchant = Merchant::funded("100").await;
+        let customer = merchant.customer("10").await;
+        let meter = merchant.call_meter("0.25").await;
+        let billing = merchant.billing(&customer, &meter);
+        let whole_error = managed.openai.endpoint_ending("/v1/chat/completions", |_| {
+            whole(200, &[("Content-Type", "application/json")], error("x").as_bytes())
+        });
+        let streamed_error = managed.openai.endpoint_ending("/v1/chat/completions", |_| {
+            vec![event_stream(), chunk(format!("event: error\ndata: {}\n\n", error("x"))), last_chunk()]
+        });
+        for (endpoint, is_stream) in [(&whole_error, false), (&streamed_error, true)] {
+            let mut body = chat();
+            body["stream"] = json!(is_stream);
+            let response = managed.send(&billing, forward("POST", &endpoint.url).json(&body)).await;
+            assert_eq!(response.status, 200);
+            let metered = merchant.charged(&response).await;
+            assert_eq!(metered["marks"], json!(["usage_missing"]));
+            assert_eq!(metered["fee"]["amount"], "0.2500000000");
+            assert_eq!(metered["model_cost"]["total"], "0.0000000000");
+        }
+        merchant.nothing_is_held().await;
     });
 }

@@ -39,7 +39,8 @@ pub(crate) enum ForwardError {
     ConversionUnsupported(Issue),
     /// 502: the provider's response cannot be converted into the caller's format. The call is charged as it was metered.
     #[error(
-        "The provider's response cannot be converted into the caller's format. The call was made, and is charged."
+        "The provider's response cannot be converted into the caller's format. The call was made, and is charged as it was \
+         metered."
     )]
     ResponseNotConverted,
     /// 502: the provider's response broke off before anything of it passed.
