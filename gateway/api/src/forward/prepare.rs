@@ -92,7 +92,7 @@ pub(super) async fn prepare(
         let issue = Issue::new(["provider_key"], "must not be a credential of this service");
         return Err(ApiError::Forward(ForwardError::TokenJsonInvalid(vec![issue])));
     }
-    let metadata = metadata::read(&parts.headers, query.metadata.as_deref())?;
+    let metadata = metadata::read(&parts.headers, &query.metadata)?;
 
     let Owner { partition, merchant_id } =
         app.known_keys.owner_of(&found.credential.caller, address, &app.ledger, &app.reads).await?;
