@@ -28,6 +28,7 @@ mod presentations;
 mod priced_apart;
 mod reads;
 mod rebuilds;
+mod recorded_keys;
 mod roles;
 mod stopped_keys;
 mod unread;
