@@ -45,8 +45,8 @@ pub(super) struct Query<'a> {
     /// `u`, undecoded.
     url: Option<&'a str>,
     repeated_url: bool,
-    /// `metadata`, decoded.
-    pub(super) metadata: Option<String>,
+    /// Every `metadata`, decoded; empty if it is not UTF-8 then.
+    pub(super) metadata: Vec<String>,
     /// Every `key`, decoded: a credential if it has the form of one, else a provider key. What is not UTF-8 once decoded
     /// becomes U+FFFD.
     pub(super) keys: Vec<String>,
@@ -65,7 +65,7 @@ impl<'a> Query<'a> {
                     query.repeated_url |= query.url.is_some();
                     query.url = Some(value);
                 }
-                Some("metadata") => query.metadata = decode(value, Plus::IsSpace).or(Some(String::new())),
+                Some("metadata") => query.metadata.push(decode(value, Plus::IsSpace).unwrap_or_default()),
                 Some("key") => {
                     query.keys.push(percent_decode_str(value).decode_utf8_lossy().into_owned());
                     query.rest.push(pair);

@@ -255,7 +255,6 @@ fn a_new_spend_key_speaks_openai_unless_it_says_otherwise() {
         let merchant = Merchant::new().await;
         for (given, shape) in [
             (json!({"name": "k"}), "openai"),
-            (json!({"name": "k", "request_shape": null}), "openai"),
             (json!({"name": "k", "request_shape": "openai"}), "openai"),
             (json!({"name": "k", "request_shape": "anthropic"}), "anthropic"),
         ] {
@@ -294,12 +293,30 @@ fn null_is_refused_where_a_field_cannot_be_null() {
             (
                 "PATCH",
                 format!("/v1/meters/{}", id(&meter, "meter_id")),
-                &["name", "tiers", "base_cost_payer", "service_charge_payer", "on_disconnect"][..],
+                &[
+                    "name",
+                    "tiers",
+                    "base_cost_payer",
+                    "service_charge_payer",
+                    "on_disconnect",
+                    "meter_slug",
+                    "rate_type",
+                    "tier_type",
+                    "token_basis",
+                ][..],
             ),
             (
                 "PATCH",
                 format!("/v1/plans/{}", id(&plan, "plan_id")),
-                &["name", "included_credit", "rollover_type", "bundle_rollover_type", "credit_bundles"][..],
+                &[
+                    "name",
+                    "period_amount",
+                    "billing_interval",
+                    "included_credit",
+                    "rollover_type",
+                    "bundle_rollover_type",
+                    "credit_bundles",
+                ][..],
             ),
             ("PATCH", format!("/v1/webhooks/{}", id(&webhook, "webhook_id")), &["url", "enabled"][..]),
             ("PATCH", "/v1/wallet".to_owned(), &["autopay_enabled"][..]),
@@ -314,6 +331,47 @@ fn null_is_refused_where_a_field_cannot_be_null() {
             assert_eq!(issues(&error), expected, "{method} {path}");
         }
         assert_eq!(merchant.events().await.len(), before, "nothing changes");
+    });
+}
+
+#[test]
+fn a_new_thing_takes_the_default_of_an_absent_field_and_not_of_null() {
+    run(async {
+        let merchant = Merchant::new().await;
+        let before = merchant.events().await.len();
+        let tiers = json!([{"start": 0, "rate": "1"}]);
+        let price = ["token_basis", "base_cost_payer", "service_charge_payer", "on_disconnect"];
+        let of_a_meter = [&["name", "meter_slug", "rate_type", "tier_type"][..], &price[..]].concat();
+        let of_a_product = [&["name", "meter_slug", "provider", "managedKeys"][..], &price[..]].concat();
+        let of_a_plan = [
+            "included_credit",
+            "billing_interval",
+            "rollover_type",
+            "bundle_rollover_type",
+            "credit_bundles",
+        ];
+        let meter = json!({"name": "m", "tier_type": "requests", "tiers": tiers});
+        let product = json!({"feeStructure": {"fixedFee": 1}, "billingBasis": "requests"});
+        for (path, body, names) in [
+            ("/v1/spend_keys", json!({"name": "k"}), &["request_shape"][..]),
+            ("/v1/meters", meter, &of_a_meter[..]),
+            ("/v1/products", product, &of_a_product[..]),
+            ("/v1/plans", json!({"name": "p", "period_amount": 0}), &of_a_plan[..]),
+            ("/v1/webhooks", json!({"url": "https://receiver.example/"}), &["enabled"][..]),
+        ] {
+            for name in names {
+                let mut with_null = body.clone();
+                with_null[*name] = Value::Null;
+                let error = merchant.post(path, &with_null).await.refused(400, "validation_error");
+                let null = json!({"path": [name], "message": "must not be null"});
+                assert!(error["issues"].as_array().unwrap().contains(&null), "{path} {name}: {error}");
+            }
+        }
+        let tier =
+            json!({"name": "m", "tier_type": "requests", "tiers": [{"start": 0, "rate": "1", "type": null}]});
+        let error = merchant.post("/v1/meters", &tier).await.refused(400, "validation_error");
+        assert_eq!(issues(&error), [json!(["tiers", "0", "type"])]);
+        assert_eq!(merchant.events().await.len(), before, "nothing is made");
     });
 }
 

@@ -1,6 +1,6 @@
 //! Headers that are forwarded in both directions: all but the credential, hop-by-hop headers, and Farthing's own.
 
-use farthing_tests::merchant::{Merchant, forward};
+use farthing_tests::merchant::{Merchant, encoded, forward};
 use farthing_tests::provider::{Step, head, json};
 use farthing_tests::run;
 use serde_json::json;
@@ -129,6 +129,7 @@ fn metadata_is_read_from_header_or_query_and_invalid_metadata_is_refused() {
             r#"{"a-b":"x"}"#.to_owned(),
             r#"{"":"x"}"#.to_owned(),
             r#"{"a":""}"#.to_owned(),
+            r#"{"a":"1","b":"2","a":"3"}"#.to_owned(),
             "{\"a\":\"\\u0000\"}".to_owned(),
             json!({"a": "x".repeat(256)}).to_string(),
             json!({"k".repeat(256): "x"}).to_string(),
@@ -141,6 +142,30 @@ fn metadata_is_read_from_header_or_query_and_invalid_metadata_is_refused() {
                 "{bad:.40}: {error}"
             );
         }
+        // One of the values would be lost.
+        let pair = |name: &str, value: &str| json!({name: value}).to_string();
+        let by_header = |first: &str, second: &str| {
+            let request = forward("GET", &endpoint.url).header("x-service-metadata", first);
+            request.header("x-service-metadata", second)
+        };
+        let by_query = |first: &str, second: &str| {
+            let mut request = forward("GET", &endpoint.url);
+            for text in [first, second] {
+                request.target.extend(["&metadata=", &encoded(text)]);
+            }
+            request
+        };
+        let (a, again, b) = (pair("a", "1"), pair("a", "2"), pair("b", "3"));
+        for request in [by_header(&a, &again), by_query(&a, &again)] {
+            let error = merchant.send(&merchant.secret_key, request).await.refused(400, "metadata_invalid");
+            let repeated = json!([{"path": ["metadata", "a"], "message": "must not be repeated"}]);
+            assert_eq!(error["issues"], repeated);
+        }
         assert_eq!(endpoint.calls().len(), 1);
+        for request in [by_header(&a, &b), by_query(&a, &b)] {
+            let response = merchant.send(&merchant.secret_key, request).await;
+            let shown = merchant.shown(&response.request_id(), "completed").await;
+            assert_eq!(shown["metadata"], json!({"a": "1", "b": "3"}));
+        }
     });
 }

@@ -56,7 +56,10 @@ fn speech_is_billed_by_the_characters_of_its_input() {
         // Sound reports no tokens, so a price by tokens would bill nothing.
         let refused = managed.send(&merchant.secret_key, ask("tts-by-tokens")).await;
         let refused = refused.refused(400, "model_not_priced");
-        assert!(refused["message"].as_str().unwrap().contains("does not report"), "{refused}");
+        assert!(
+            refused["message"].as_str().unwrap().contains("neither per_character nor per_request"),
+            "{refused}"
+        );
         let twice = farthing_tests::client::Body::Whole(
             br#"{"model":"tts-ours","input":"x","input":"a much longer text"}"#.to_vec(),
         );
@@ -220,9 +223,15 @@ fn what_is_not_sold_on_a_managed_key_is_refused_with_the_reason() {
             ("/v1/chat/completions", json!({"messages": []}), "names no model that can be read"),
             ("/v1/chat/completions", json!({"model": "unheard-of"}), "does not list the model"),
             ("/v1/embeddings", json!({"model": "unheard-of"}), "does not list the model"),
+            (
+                "/v1/audio/speech",
+                json!({"model": "gpt-4o", "input": "x"}),
+                "the model's listed price has neither per_character nor per_request",
+            ),
         ] {
             let message = ask(path, body).await;
             assert!(message.contains(why), "{path}: {message}");
+            assert!(!message.contains("No price is listed"), "{path}: {message}");
         }
         // At a host of the operator's an embedding is metered by its tokens.
         let endpoint = managed.openai.endpoint_ending("/v1/embeddings", |_| {

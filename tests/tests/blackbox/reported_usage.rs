@@ -216,3 +216,21 @@ fn an_invalid_report_is_refused() {
             .refused(401, "auth_header_missing");
     });
 }
+
+#[test]
+fn a_report_whose_percentage_has_no_list_price_is_refused_and_says_so() {
+    run(async {
+        let merchant = Merchant::funded("10").await;
+        let share = merchant
+            .meter(json!({"name": "s", "rate_type": "percentage", "tiers": [{"start": 0, "rate": "10"}]}))
+            .await;
+        let body = json!({
+            "request_id": "r", "meter_slug": share.slug, "provider": "openai", "model": "unheard-of", "usage": {"tokens": 1},
+        });
+        let refused = merchant.post("/v1/requests", &body).await.refused(400, "model_not_priced");
+        let message = refused["message"].as_str().unwrap();
+        for part in ["percentage of the provider's cost", "does not list the provider and the model"] {
+            assert!(message.contains(part), "{message}");
+        }
+    });
+}

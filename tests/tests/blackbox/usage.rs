@@ -269,9 +269,17 @@ fn a_response_without_usage_is_marked_and_costs_only_its_call_fee() {
     run(async {
         let shop = shop().await;
         let per_call = shop.merchant.call_meter("0.25").await;
-        for body in
-            ["{}", "", "null", "[]", "not json", r#"{"usage":null}"#, r#"{"data":{"usage":{"tokens":5}}}"#]
-        {
+        for body in [
+            "{}",
+            "",
+            "null",
+            "[]",
+            "not json",
+            r#"{"usage":null}"#,
+            r#"{"data":{"usage":{"tokens":5}}}"#,
+            // The status says that it is no error.
+            r#"{"error":{"message":"overloaded","code":529}}"#,
+        ] {
             let endpoint = shop.other(body);
             let response = shop.call(&endpoint).await;
             assert_eq!((response.status, response.text().as_str()), (200, body));

@@ -23,11 +23,14 @@ pub(crate) enum ForwardError {
     /// 400: the metadata of a forwarded call breaks the rules listed.
     #[error("The metadata is not valid; see the issues.")]
     MetadataInvalid(Vec<Issue>),
-    /// 400: the call is billed by the provider's list price, and the catalogue has none for it.
-    #[error("No price is listed for this call, so it cannot be billed.")]
+    /// 400: a reported call is billed by a percentage of the provider's cost, and the catalogue has no price for it.
+    #[error(
+        "The meter's fee is a percentage of the provider's cost, and the operator's price catalogue does not list the \
+         provider and the model, so the call cannot be billed."
+    )]
     ModelNotPriced,
-    /// 400: the same, with the reason.
-    #[error("No price is listed for this call, so it cannot be billed: {0}.")]
+    /// 400: the call is billed by the provider's list price, and has none for the reason given.
+    #[error("The call cannot be billed by a list price: {0}.")]
     Unpriced(Unpriced),
     /// 400: the provider requires a key, and neither the caller nor this instance has one.
     #[error(
@@ -39,7 +42,8 @@ pub(crate) enum ForwardError {
     ConversionUnsupported(Issue),
     /// 502: the provider's response cannot be converted into the caller's format. The call is charged as it was metered.
     #[error(
-        "The provider's response cannot be converted into the caller's format. The call was made, and is charged."
+        "The provider's response cannot be converted into the caller's format. The call was made, and is charged as it was \
+         metered."
     )]
     ResponseNotConverted,
     /// 502: the provider's response broke off before anything of it passed.

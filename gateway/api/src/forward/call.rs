@@ -29,6 +29,7 @@ use super::caller_pauses::CallerPauses;
 use super::forwarder::{Forwarder, OpenCall};
 use super::headers;
 use super::idempotent_call::{IdempotentCall, OpenError, OpenOutcome};
+use super::key_mask::KeyMask;
 use super::metered_body::{MeteredBody, ResponseError};
 use super::pieces::Pieces;
 use super::prepare::{PreparedCall, prepare};
@@ -42,7 +43,7 @@ use super::usage::{Scanner, Shape};
 use crate::app::App;
 use crate::error::{ApiError, AuthError, BillingError, ForwardError, GatewayLimit};
 use crate::metrics::{CallLabel, ProviderLabel};
-use crate::providers::UsageLimit;
+use crate::providers::{ProviderKey, UsageLimit};
 
 /// How long a settlement may still be tried once it is not known whether its call is open. Then the caller gets 503: it must
 /// not wait as long as the ledger is away.
@@ -113,6 +114,7 @@ async fn forward(
         idempotent_call,
         rule,
         usage_limit,
+        managed_key,
         unpriced,
     } = prepared;
     let provider = (command.provider_key_type, ProviderLabel::of(&command.provider));
@@ -183,8 +185,17 @@ async fn forward(
     let (reason, error) = match response {
         Ok(response) => {
             exchange.responded(response.status());
-            let source =
-                Source { shape, idempotent_call, rule, usage_limit, times, exchange, open, disconnected };
+            let source = Source {
+                shape,
+                idempotent_call,
+                rule,
+                usage_limit,
+                managed_key,
+                times,
+                exchange,
+                open,
+                disconnected,
+            };
             return pass_back(forwarder, call, opening, &method, source, response).await;
         }
         Err(failure) => failure,
@@ -233,6 +244,7 @@ struct Source {
     idempotent_call: Option<IdempotentCall>,
     rule: ResponseRule,
     usage_limit: UsageLimit,
+    managed_key: Option<ProviderKey>,
     times: CallTimes,
     exchange: Exchange,
     /// Counts the call as open.
@@ -261,7 +273,8 @@ async fn pass_back(
     parts.headers = headers::to_caller(parts.headers);
     parts.version = Version::HTTP_11;
     let share = || forwarder.body_memory.share(call.merchant_id, BodyKind::Response);
-    let change = ResponseChange::of(source.rule, parts.status, &mut parts.headers, share);
+    let mask = source.managed_key.filter(|_| !parts.status.is_success()).as_ref().and_then(KeyMask::of);
+    let change = ResponseChange::of(source.rule, mask, parts.status, &mut parts.headers, share);
     let decides_head = change.decides_head();
     let recorder =
         source.idempotent_call.map(|idempotent_call| idempotent_call.recorder(parts.status, &parts.headers));

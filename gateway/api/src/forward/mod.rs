@@ -18,6 +18,7 @@ mod endpoint;
 mod forwarder;
 mod headers;
 mod idempotent_call;
+mod key_mask;
 mod managed_body;
 mod metadata;
 mod metered_body;

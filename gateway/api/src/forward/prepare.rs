@@ -61,6 +61,8 @@ pub(super) struct PreparedCall {
     pub(super) rule: ResponseRule,
     /// The usage that it may report.
     pub(super) usage_limit: UsageLimit,
+    /// The managed provider key, if it is sent with one.
+    pub(super) managed_key: Option<ProviderKey>,
     /// Why it has no list price, if it has none.
     pub(super) unpriced: Option<Unpriced>,
 }
@@ -90,7 +92,7 @@ pub(super) async fn prepare(
         let issue = Issue::new(["provider_key"], "must not be a credential of this service");
         return Err(ApiError::Forward(ForwardError::TokenJsonInvalid(vec![issue])));
     }
-    let metadata = metadata::read(&parts.headers, query.metadata.as_deref())?;
+    let metadata = metadata::read(&parts.headers, &query.metadata)?;
 
     let Owner { partition, merchant_id } =
         app.known_keys.owner_of(&found.credential.caller, address, &app.ledger, &app.reads).await?;
@@ -318,6 +320,10 @@ async fn finish(
         usage_limit = usage_limit.with_sent_characters(options.input_characters);
     }
     let provider_key_type = provider_key.key_type();
+    let managed_key = match provider_key {
+        Key::Managed(key) => Some(key.clone()),
+        Key::Callers => None,
+    };
     let shape = provider.shape(&target);
     let mut endpoint = parts.method.to_string();
     endpoint.push(' ');
@@ -379,6 +385,7 @@ async fn finish(
         idempotent_call,
         rule,
         usage_limit,
+        managed_key,
         unpriced,
     })
 }

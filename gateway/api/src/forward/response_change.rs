@@ -1,5 +1,5 @@
-//! What is done to a provider's response before its caller gets it: nothing, the removal of a usage chunk, or the
-//! conversion into the caller's format. The response is metered before, as the provider sent it.
+//! What is done to a provider's response before its caller gets it: nothing, the removal of a usage chunk, a mask of the
+//! managed key in an error, or the conversion into the caller's format. The response is metered before, as the provider sent it.
 
 use bytes::{Bytes, BytesMut};
 use farthing_formats::{Conversion, StreamConverter};
@@ -9,6 +9,7 @@ use http_body::Frame;
 
 use super::body_memory::{MemoryFull, MemoryShare, beside_others};
 use super::headers::{is_event_stream, is_plain_event_stream, without_digests};
+use super::key_mask::KeyMask;
 use super::usage::ChunkFilter;
 
 /// The longest response that is converted whole, in bytes.
@@ -63,6 +64,8 @@ pub(super) enum ResponseChange {
     None,
     /// The usage chunk is removed.
     WithoutUsageChunk(ChunkFilter),
+    /// The managed provider key is masked: the response is an error.
+    WithoutKey(KeyMask),
     /// Events are converted as they come.
     Events(Box<ConvertedEvents>),
     /// It is collected, and converted at its end.
@@ -88,24 +91,33 @@ pub(super) struct Whole {
     /// What the caller gets of a success, whatever the provider sends.
     form: ResponseForm,
     status: StatusCode,
+    /// Masks the managed provider key in an error.
+    mask: Option<KeyMask>,
     collected: Vec<u8>,
     share: MemoryShare,
 }
 
 impl ResponseChange {
-    /// What is done to the response with this head, whose headers are fitted.
+    /// What is done to the response with this head, whose headers are fitted. An error has a `mask` of the managed provider
+    /// key, if it is one on such a key.
     pub(super) fn of(
         rule: ResponseRule,
+        mask: Option<KeyMask>,
         status: StatusCode,
         headers: &mut HeaderMap,
         share: impl FnOnce() -> MemoryShare,
     ) -> Self {
+        if let Some(mask) = &mask {
+            mask.mask_headers(headers);
+        }
         match rule {
             ResponseRule::WithoutUsageChunk if status.is_success() && is_plain_event_stream(headers) => {
                 headers.remove(CONTENT_LENGTH);
                 Self::WithoutUsageChunk(ChunkFilter::new())
             }
-            ResponseRule::Unchanged | ResponseRule::WithoutUsageChunk => Self::None,
+            ResponseRule::Unchanged | ResponseRule::WithoutUsageChunk => {
+                mask.map_or(Self::None, Self::WithoutKey)
+            }
             ResponseRule::Converted(conversion, form) => {
                 let is_stream = status.is_success() && is_event_stream(headers);
                 let is_plain = headers
@@ -126,7 +138,7 @@ impl ResponseChange {
                     let converter = conversion.stream();
                     return Self::Events(Box::new(ConvertedEvents { converter, has_passed: false, share }));
                 }
-                Self::Whole(Box::new(Whole { conversion, form, status, collected: Vec::new(), share }))
+                Self::Whole(Box::new(Whole { conversion, form, status, mask, collected: Vec::new(), share }))
             }
         }
     }
@@ -148,6 +160,7 @@ impl ResponseChange {
             Self::None => return Some(frame),
             Self::Failed(_) | Self::Discarded => return None,
             Self::WithoutUsageChunk(filter) => Ok(filter.pass(frame.data_ref()?)),
+            Self::WithoutKey(mask) => Ok(mask.pass(frame.data_ref()?)),
             Self::Events(events) => events.pass(frame.data_ref()?),
             Self::Whole(whole) => whole.collect(frame.data_ref()?).map(|()| Bytes::new()),
         };
@@ -161,16 +174,27 @@ impl ResponseChange {
     }
 
     /// What passes at the end: the last frame, if one came, with all that was held back.
-    pub(super) fn end(&mut self, last: Option<Frame<Bytes>>) -> Result<Option<Frame<Bytes>>, NotConverted> {
+    pub(super) fn end(
+        &mut self,
+        mut last: Option<Frame<Bytes>>,
+    ) -> Result<Option<Frame<Bytes>>, NotConverted> {
         let is_trailers = last.as_ref().is_some_and(Frame::is_trailers);
         if is_trailers && let Self::None | Self::WithoutUsageChunk(_) = self {
             return Ok(self.held_back().or(last));
+        }
+        if let Self::WithoutKey(mask) = self
+            && let Some(trailers) = last.as_mut().and_then(Frame::trailers_mut)
+        {
+            mask.mask_headers(trailers);
+            let held = mask.end();
+            return Ok(if held.is_empty() { last } else { Some(Frame::data(held)) });
         }
         let passed = last.and_then(|last| self.pass(last));
         let mut passed = passed.and_then(|frame| frame.into_data().ok());
         let end = match std::mem::replace(self, Self::Discarded) {
             Self::None | Self::Discarded => Bytes::new(),
             Self::WithoutUsageChunk(mut filter) => filter.end(),
+            Self::WithoutKey(mut mask) => mask.end(),
             Self::Events(events) => events.finish(passed.take().unwrap_or_default())?,
             Self::Whole(whole) => whole.convert()?,
             Self::Failed(error) => return Err(error),
@@ -187,7 +211,8 @@ impl ResponseChange {
         Ok((!passed.is_empty()).then(|| Frame::data(passed)))
     }
 
-    /// The bytes that were held back, for a response that breaks off. What is converted is not completed.
+    /// The bytes that were held back, for a response that breaks off. What is converted is not completed, and a part of a
+    /// key is not shown.
     pub(super) fn held_back(&mut self) -> Option<Frame<Bytes>> {
         let Self::WithoutUsageChunk(filter) = self else { return None };
         let held = filter.end();
@@ -199,7 +224,7 @@ impl ResponseChange {
         let is_stream = match self {
             Self::WithoutUsageChunk(_) | Self::Events(_) => true,
             Self::Whole(whole) => whole.becomes_events(),
-            Self::None | Self::Failed(_) | Self::Discarded => false,
+            Self::None | Self::WithoutKey(_) | Self::Failed(_) | Self::Discarded => false,
         };
         if is_stream {
             *self = Self::Discarded;
@@ -248,7 +273,10 @@ impl Whole {
     }
 
     fn convert(self) -> Result<Bytes, NotConverted> {
-        let Self { conversion, form, status, collected, mut share } = self;
+        let Self { conversion, form, status, mask, mut collected, mut share } = self;
+        if let Some(mask) = mask {
+            mask.mask(&mut collected);
+        }
         let converted = beside_others(collected.len(), || match form {
             _ if !status.is_success() => Ok(conversion.error(status.as_u16(), &collected)),
             ResponseForm::Whole => conversion.response(&collected),
@@ -292,7 +320,13 @@ mod tests {
         let conversion = Conversion::between(client, Format::OpenaiChat).unwrap();
         let mut headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(media_type))]);
         let share = || memory.share(merchant(1), BodyKind::Response);
-        ResponseChange::of(ResponseRule::Converted(conversion, form), StatusCode::OK, &mut headers, share)
+        ResponseChange::of(
+            ResponseRule::Converted(conversion, form),
+            None,
+            StatusCode::OK,
+            &mut headers,
+            share,
+        )
     }
 
     fn stream(client: Format, form: ResponseForm) -> ResponseChange {
@@ -349,7 +383,7 @@ mod tests {
                 HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
             let share = || BodyMemory::default().share(merchant(1), BodyKind::Response);
             let rule = ResponseRule::Converted(conversion, ResponseForm::Stream);
-            let mut change = ResponseChange::of(rule, status, &mut headers, share);
+            let mut change = ResponseChange::of(rule, None, status, &mut headers, share);
             assert_eq!(headers[CONTENT_TYPE], media_type);
             assert!(change.pass(data(&body[..20])).is_none());
             let end = change.end(Some(data(&body[20..]))).unwrap().unwrap().into_data().unwrap();

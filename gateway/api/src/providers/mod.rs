@@ -406,13 +406,13 @@ pub(crate) enum Unpriced {
     Model,
     /// The catalogue has the model without a region, and the operator named several.
     Region,
-    /// The endpoint does not answer at once with its usage.
+    /// The endpoint does not answer at once with its usage, as far as the gateway knows.
     Endpoint,
     /// The path can be read in several ways, and may name another model than the gateway reads.
     Path,
     /// The form of the model's bodies is not known, nor that its answers report their usage.
     Form,
-    /// The listed price is by tokens, which the endpoint does not report.
+    /// The endpoint is billed by its characters or per call, and the listed price has neither rate.
     Unit,
 }
 
@@ -420,7 +420,8 @@ impl fmt::Display for Unpriced {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NoModel => {
-                "the call names no model that can be read: a body must be JSON of at most 256 KiB"
+                "the call names no model that can be read: a body must be JSON, or a form with sound to be transcribed, of \
+                 at most 256 KiB"
             }
             Self::Model => "the operator's price catalogue does not list the model at this provider",
             Self::Region => {
@@ -428,8 +429,8 @@ impl fmt::Display for Unpriced {
                  regions are named"
             }
             Self::Endpoint => {
-                "this endpoint does not answer at once with its usage, so the operator's key is not used for it; send \
-                 your own as provider_key"
+                "this endpoint does not answer at once with its usage, or is not known to, so the operator's key is not used \
+                 for it; send your own as provider_key"
             }
             Self::Path => {
                 "the path has a `%`, a backslash or a segment of dots, so it may name another model; write it plainly, or \
@@ -439,7 +440,10 @@ impl fmt::Display for Unpriced {
                 "the model is not known to report its tokens where its own form is invoked, so the operator's key is not \
                  used for that; use converse, or send your own key as provider_key"
             }
-            Self::Unit => "the model's price is by tokens, and this endpoint does not report them",
+            Self::Unit => {
+                "the model's listed price has neither per_character nor per_request, and this endpoint reports no other \
+                 unit"
+            }
         })
     }
 }

@@ -41,6 +41,13 @@ impl ProviderKey {
         &self.0
     }
 
+    /// The texts that are secret: the key itself, and each part of AWS credentials, of which a call sends some alone.
+    pub(crate) fn secrets(&self) -> impl Iterator<Item = &str> {
+        let are_credentials = matches!(AwsCredentials::within(self.reveal()), Ok(Some(_)));
+        let parts = self.reveal().splitn(3, ':').filter(move |_| are_credentials);
+        std::iter::once(self.reveal()).chain(parts)
+    }
+
     /// The header `name` with the key behind `prefix`.
     pub(super) fn header(&self, name: HeaderName, prefix: &str) -> (HeaderName, HeaderValue) {
         let mut value =

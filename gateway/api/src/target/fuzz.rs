@@ -154,8 +154,8 @@ proptest! {
         let query = Query::read(&raw);
         prop_assert_eq!(query.keys.len(), pairs.iter().filter(|(name, _)| name == "key").count());
         prop_assert_eq!(query.url.is_some(), pairs.iter().any(|(name, _)| name == "u"));
-        let metadata = pairs.iter().rfind(|(name, _)| name == "metadata").map(|(_, value)| value.as_ref());
-        prop_assert_eq!(query.metadata.as_deref(), metadata);
+        let metadata = pairs.iter().filter(|(name, _)| name == "metadata").map(|(_, value)| value.as_ref());
+        prop_assert_eq!(&query.metadata, &metadata.collect::<Vec<&str>>());
     }
 
     #[test]

@@ -20,7 +20,7 @@ use crate::meter::{OnDisconnect, Payer, Terms};
 use crate::model_price::ListPrice;
 use crate::period::period_around;
 use crate::pricing::SizeHint;
-use crate::secret::KeyHash;
+use crate::secret::{self, KeyHash};
 use crate::state::{CEILING, Customer, Holder, Merchant, Missing, StateCache};
 
 /// The caller.
@@ -133,11 +133,11 @@ pub struct OpenRequest {
     pub provider_key_type: ProviderKeyType,
     /// Method and full forwarded URL.
     pub endpoint: String,
-    /// The model named by the request body.
+    /// The model named by the request body. It is recorded without secrets of this service.
     pub model: Option<String>,
     /// The provider's list price of the call.
     pub list_price: ListPrice,
-    /// Free key-value pairs of the caller.
+    /// Free key-value pairs of the caller. They are recorded without secrets of this service.
     pub metadata: BTreeMap<String, String>,
     /// The known size of the call.
     pub size: SizeHint,
@@ -335,8 +335,8 @@ impl Command for OpenRequest {
             provider: self.provider.clone(),
             provider_key_type: self.provider_key_type,
             endpoint: self.endpoint.clone(),
-            model: self.model.clone(),
-            metadata: self.metadata.clone(),
+            model: self.model.as_deref().map(|model| secret::masked(model).into_owned()),
+            metadata: secret::masked_pairs(&self.metadata),
             model_price,
             terms,
             period_start,

@@ -6,7 +6,7 @@ use http::HeaderMap;
 use super::UsageReport;
 use super::document::Member;
 use super::framing::Framing;
-use super::provider_text::{clean, string};
+use super::provider_text::{answered_string, clean_answer};
 use super::shape::{ReportedUsage, Shape, TokenCounts};
 
 /// The longest raw usage that is stored, in characters.
@@ -92,12 +92,12 @@ impl Findings {
                     counts.report(*shape, member, text);
                     if text != "null" {
                         *reports = reports.saturating_add(1);
-                        *raw_usage = Some(clean(text, MAX_RAW));
+                        *raw_usage = Some(clean_answer(text, MAX_RAW));
                     }
                 }
                 Member::Duration => counts.report_duration(text),
-                Member::Id => replace(response_id, string(text)),
-                Member::Model => replace(model, string(text)),
+                Member::Id => replace(response_id, answered_string(text)),
+                Member::Model => replace(model, answered_string(text)),
                 Member::Created => replace(timestamp, instant(text)),
                 // Read where it was found.
                 Member::Bytes => {}

@@ -51,13 +51,17 @@ struct MeterFields {
     #[schema(value_type = Option<values::PositiveAmountInput>)]
     max_fee: Patch<values::PositiveAmountInput>,
     #[schema(ignore)]
-    meter_slug: Option<values::MeterSlug>,
+    #[serde(default)]
+    meter_slug: Given<values::MeterSlug>,
     #[schema(ignore)]
-    rate_type: Option<RateType>,
+    #[serde(default)]
+    rate_type: Given<RateType>,
     #[schema(ignore)]
-    tier_type: Option<TierType>,
+    #[serde(default)]
+    tier_type: Given<TierType>,
     #[schema(ignore)]
-    token_basis: Option<TokenBasis>,
+    #[serde(default)]
+    token_basis: Given<TokenBasis>,
     /// The unit that the meter counts; required with `feeStructure`. It cannot be changed.
     #[serde(rename = "billingBasis")]
     billing_basis: Option<BillingBasis>,
@@ -103,14 +107,14 @@ impl MeterChangesBody {
     pub(super) fn checked(self, slug: &str, price: &Price) -> Result<MeterChanges, ApiError> {
         let Self { meter, product } = self;
         let mut issues = Issues::default();
-        let slug_changes = meter.meter_slug.is_some_and(|named| named.0 != slug);
+        let slug_changes = meter.meter_slug.0.is_some_and(|named| named.0 != slug);
         let basis_changes = meter.billing_basis.is_some_and(|named| named.tier_type() != price.tier_type);
         for (name, changes) in [
             ("meter_slug", slug_changes),
-            ("rate_type", meter.rate_type.is_some_and(|named| named != price.rate_type)),
-            ("tier_type", meter.tier_type.is_some_and(|named| named != price.tier_type)),
+            ("rate_type", meter.rate_type.0.is_some_and(|named| named != price.rate_type)),
+            ("tier_type", meter.tier_type.0.is_some_and(|named| named != price.tier_type)),
             ("billingBasis", basis_changes),
-            ("token_basis", meter.token_basis.is_some_and(|named| named != price.token_basis)),
+            ("token_basis", meter.token_basis.0.is_some_and(|named| named != price.token_basis)),
         ] {
             if changes {
                 issues.refuse([name], CANNOT_CHANGE);

@@ -13,7 +13,7 @@ use utoipa::openapi::{ObjectBuilder, RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
 use crate::error::ApiError;
-use crate::input::{self, Issues};
+use crate::input::{self, Given, Issues};
 use crate::values;
 
 /// The longest slug that is made from a name; the ledger may add a number to it.
@@ -35,20 +35,36 @@ pub(super) enum NewMeterBody {
 #[schema(as = MeterForm)]
 pub(super) struct MeterBody {
     /// Required without `meter_slug`, which is then the name.
-    name: Option<values::Text>,
+    #[serde(default)]
+    #[schema(value_type = values::Text)]
+    name: Given<values::Text>,
     /// By default made from the name.
-    meter_slug: Option<values::MeterSlug>,
+    #[serde(default)]
+    #[schema(value_type = values::MeterSlug)]
+    meter_slug: Given<values::MeterSlug>,
     /// By default `fixed`.
-    rate_type: Option<RateType>,
+    #[serde(default)]
+    #[schema(value_type = RateType)]
+    rate_type: Given<RateType>,
     /// Required for fixed rates, unless a tier has a `type`.
-    tier_type: Option<TierType>,
+    #[serde(default)]
+    #[schema(value_type = TierType)]
+    tier_type: Given<TierType>,
     /// In ascending order; the first tier starts at 0.
     #[schema(value_type = Vec<TierBody>, required = true, min_items = 1, max_items = 100)]
     tiers: Option<values::List<TierBody, MAX_TIERS>>,
-    token_basis: Option<TokenBasis>,
-    base_cost_payer: Option<Payer>,
-    service_charge_payer: Option<Payer>,
-    on_disconnect: Option<OnDisconnect>,
+    #[serde(default)]
+    #[schema(value_type = TokenBasis)]
+    token_basis: Given<TokenBasis>,
+    #[serde(default)]
+    #[schema(value_type = Payer)]
+    base_cost_payer: Given<Payer>,
+    #[serde(default)]
+    #[schema(value_type = Payer)]
+    service_charge_payer: Given<Payer>,
+    #[serde(default)]
+    #[schema(value_type = OnDisconnect)]
+    on_disconnect: Given<OnDisconnect>,
     /// The largest fee of one call: a reported usage that makes a larger one is not believed. By default there is none.
     max_fee: Option<values::PositiveAmountInput>,
 }
@@ -61,31 +77,48 @@ pub(super) struct TierBody {
     start: values::PositionInput,
     rate: values::RateInput,
     /// The meter's `tier_type`.
-    #[serde(rename = "type")]
-    tier_type: Option<TierType>,
+    #[serde(rename = "type", default)]
+    #[schema(value_type = TierType)]
+    tier_type: Given<TierType>,
 }
 
 /// A meter as a product configuration (interface.md, item 5).
 #[derive(Debug, Deserialize, ToSchema)]
 #[schema(as = ProductForm)]
 pub(super) struct ProductBody {
-    name: Option<values::Text>,
-    meter_slug: Option<values::MeterSlug>,
+    #[serde(default)]
+    #[schema(value_type = values::Text)]
+    name: Given<values::Text>,
+    #[serde(default)]
+    #[schema(value_type = values::MeterSlug)]
+    meter_slug: Given<values::MeterSlug>,
     /// `other` for a custom provider.
-    provider: Option<values::Text>,
+    #[serde(default)]
+    #[schema(value_type = values::Text)]
+    provider: Given<values::Text>,
     /// `false` for a custom provider.
     #[serde(rename = "managedKeys")]
-    managed_keys: Option<bool>,
+    #[serde(default)]
+    #[schema(value_type = bool)]
+    managed_keys: Given<bool>,
     #[serde(rename = "feeStructure")]
     fee_structure: FeeStructureBody,
     #[serde(rename = "billingBasis")]
     billing_basis: BillingBasis,
     #[schema(ignore)]
     tiers: Option<IgnoredAny>,
-    token_basis: Option<TokenBasis>,
-    base_cost_payer: Option<Payer>,
-    service_charge_payer: Option<Payer>,
-    on_disconnect: Option<OnDisconnect>,
+    #[serde(default)]
+    #[schema(value_type = TokenBasis)]
+    token_basis: Given<TokenBasis>,
+    #[serde(default)]
+    #[schema(value_type = Payer)]
+    base_cost_payer: Given<Payer>,
+    #[serde(default)]
+    #[schema(value_type = Payer)]
+    service_charge_payer: Given<Payer>,
+    #[serde(default)]
+    #[schema(value_type = OnDisconnect)]
+    on_disconnect: Given<OnDisconnect>,
     /// The largest fee of one call: a reported usage that makes a larger one is not believed. By default there is none.
     max_fee: Option<values::PositiveAmountInput>,
 }
@@ -194,17 +227,17 @@ impl NewMeterBody {
 impl MeterBody {
     fn checked(self) -> Result<NewMeter, ApiError> {
         let mut issues = Issues::default();
-        let rate_type = self.rate_type.unwrap_or(RateType::Fixed);
-        let tier_type = self.tier_type.or_else(|| {
-            let named = self.tiers.iter().flat_map(|tiers| &tiers.0).find_map(|tier| tier.tier_type);
+        let rate_type = self.rate_type.0.unwrap_or(RateType::Fixed);
+        let tier_type = self.tier_type.0.or_else(|| {
+            let named = self.tiers.iter().flat_map(|tiers| &tiers.0).find_map(|tier| tier.tier_type.0);
             // A percentage needs a unit only to split a cost over several tiers.
             named.or_else(|| (rate_type == RateType::Percentage).then_some(TierType::Tokens1m))
         });
         let tier_type = issues.required("tier_type", tier_type);
         let tiers = issues.required("tiers", self.tiers);
         let tiers = tiers.and_then(|tiers| checked_tiers(&mut issues, tiers.0, tier_type));
-        let slug = self.meter_slug.map(|slug| slug.0);
-        let name = self.name.map(|name| name.0).or_else(|| slug.clone());
+        let slug = self.meter_slug.0.map(|slug| slug.0);
+        let name = self.name.0.map(|name| name.0).or_else(|| slug.clone());
         let name = issues.required("name", name);
         issues.checked()?;
         let ((tier_type, tiers), name) = tier_type.zip(tiers).zip(name).ok_or_else(unchecked)?;
@@ -212,10 +245,10 @@ impl MeterBody {
             rate_type,
             tier_type,
             tiers,
-            token_basis: self.token_basis.unwrap_or_default(),
-            base_cost_payer: self.base_cost_payer.unwrap_or(Payer::Wallet),
-            service_charge_payer: self.service_charge_payer.unwrap_or(Payer::Wallet),
-            on_disconnect: self.on_disconnect.unwrap_or_default(),
+            token_basis: self.token_basis.0.unwrap_or_default(),
+            base_cost_payer: self.base_cost_payer.0.unwrap_or(Payer::Wallet),
+            service_charge_payer: self.service_charge_payer.0.unwrap_or(Payer::Wallet),
+            on_disconnect: self.on_disconnect.0.unwrap_or_default(),
             max_fee: self.max_fee.map(|amount| amount.0),
         };
         Ok(NewMeter::new(name, slug, price))
@@ -227,17 +260,17 @@ impl ProductBody {
         let mut issues = Issues::default();
         let product = Product {
             has_tiers: self.tiers.is_some(),
-            provider: self.provider.as_ref(),
-            managed_keys: self.managed_keys,
+            provider: self.provider.0.as_ref(),
+            managed_keys: self.managed_keys.0,
             fees: &self.fee_structure,
             billing_basis: Some(self.billing_basis),
         };
         let rates = product.rates(&mut issues);
         issues.checked()?;
         let Rates { rate_type, tiers } = rates.ok_or_else(unchecked)?;
-        let slug = self.meter_slug.map(|slug| slug.0);
+        let slug = self.meter_slug.0.map(|slug| slug.0);
         // A product configuration needs no name.
-        let name = self.name.map(|name| name.0).or_else(|| slug.clone());
+        let name = self.name.0.map(|name| name.0).or_else(|| slug.clone());
         let name = name.unwrap_or_else(|| match rate_type {
             RateType::Fixed => format!("Fee per {}", self.billing_basis.name()),
             RateType::Percentage => "Percentage fee".to_owned(),
@@ -246,10 +279,10 @@ impl ProductBody {
             rate_type,
             tier_type: self.billing_basis.tier_type(),
             tiers,
-            token_basis: self.token_basis.unwrap_or_default(),
-            base_cost_payer: self.base_cost_payer.unwrap_or(Payer::Wallet),
-            service_charge_payer: self.service_charge_payer.unwrap_or(Payer::Wallet),
-            on_disconnect: self.on_disconnect.unwrap_or_default(),
+            token_basis: self.token_basis.0.unwrap_or_default(),
+            base_cost_payer: self.base_cost_payer.0.unwrap_or(Payer::Wallet),
+            service_charge_payer: self.service_charge_payer.0.unwrap_or(Payer::Wallet),
+            on_disconnect: self.on_disconnect.0.unwrap_or_default(),
             max_fee: self.max_fee.map(|amount| amount.0),
         };
         Ok(NewMeter::new(name, slug, price))
@@ -331,7 +364,7 @@ pub(super) fn checked_tiers(
     tier_type: Option<TierType>,
 ) -> Option<Tiers> {
     for (index, tier) in tiers.iter().enumerate() {
-        if tier.tier_type.is_some() && tier.tier_type != tier_type {
+        if tier.tier_type.0.is_some() && tier.tier_type.0 != tier_type {
             issues.refuse(["tiers", &index.to_string(), "type"], "must be the same for all tiers");
         }
     }

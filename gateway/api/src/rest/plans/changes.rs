@@ -26,9 +26,11 @@ pub(super) struct PlanChangesBody {
     #[schema(value_type = values::Text)]
     name: Given<values::Text>,
     #[schema(ignore)]
-    period_amount: Option<values::PriceInput>,
+    #[serde(default)]
+    period_amount: Given<values::PriceInput>,
     #[schema(ignore)]
-    billing_interval: Option<BillingInterval>,
+    #[serde(default)]
+    billing_interval: Given<BillingInterval>,
     /// Must not exceed `period_amount` unless that is 0.
     #[serde(default)]
     #[schema(value_type = values::AmountInput)]
@@ -120,10 +122,10 @@ impl PlanChangesBody {
     /// Checks the body against the present terms of the plan.
     pub(super) fn checked(self, present: &PlanTerms) -> Result<PlanChanges, ApiError> {
         let mut issues = Issues::default();
-        if self.period_amount.is_some_and(|amount| amount.0 != present.period_amount) {
+        if self.period_amount.0.is_some_and(|amount| amount.0 != present.period_amount) {
             issues.refuse(["period_amount"], CANNOT_CHANGE);
         }
-        if self.billing_interval.is_some_and(|interval| interval != present.billing_interval) {
+        if self.billing_interval.0.is_some_and(|interval| interval != present.billing_interval) {
             issues.refuse(["billing_interval"], CANNOT_CHANGE);
         }
         let is_cleared = self.meter_ids == Patch::Null || self.product_ids == Patch::Null;

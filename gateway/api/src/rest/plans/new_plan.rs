@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 
 use crate::app::App;
 use crate::error::{ApiError, Resource};
-use crate::input::Issues;
+use crate::input::{Given, Issues};
 use crate::values;
 
 /// The most bundles that one body names.
@@ -24,21 +24,30 @@ pub(super) struct NewPlanBody {
     /// The price of a cycle. It cannot be changed later.
     period_amount: values::PriceInput,
     /// The credit of a cycle; by default `period_amount`. It must not exceed `period_amount` unless that is 0.
-    included_credit: Option<values::AmountInput>,
+    #[serde(default)]
+    #[schema(value_type = values::AmountInput)]
+    included_credit: Given<values::AmountInput>,
     /// By default `month`. It cannot be changed later.
-    billing_interval: Option<BillingInterval>,
+    #[serde(default)]
+    #[schema(value_type = BillingInterval)]
+    billing_interval: Given<BillingInterval>,
     /// Whether unused credit of a cycle is kept at its end; by default `none`: it expires.
-    rollover_type: Option<Rollover>,
+    #[serde(default)]
+    #[schema(value_type = Rollover)]
+    rollover_type: Given<Rollover>,
     /// Whether unused bundle credit is kept at the end of a cycle; by default `full`: it is kept.
-    bundle_rollover_type: Option<Rollover>,
+    #[serde(default)]
+    #[schema(value_type = Rollover)]
+    bundle_rollover_type: Given<Rollover>,
     /// Only calls on these meters use the credit; without meters, all calls do.
     meter_ids: Option<values::Meters>,
     /// The older name of `meter_ids`.
     product_ids: Option<values::Meters>,
     /// Must name an existing bundle. The bundles of a new plan have no ids yet, so set this by PATCH.
     default_auto_top_up_bundle_id: Option<CreditBundleId>,
-    #[schema(value_type = Option<Vec<NewBundleBody>>, max_items = 100)]
-    credit_bundles: Option<values::List<NewBundleBody, MAX_BUNDLES>>,
+    #[serde(default)]
+    #[schema(value_type = Vec<NewBundleBody>, max_items = 100)]
+    credit_bundles: Given<values::List<NewBundleBody, MAX_BUNDLES>>,
 }
 
 /// A credit bundle to create.
@@ -71,7 +80,7 @@ impl NewPlanBody {
     pub(super) fn checked(self) -> Result<NewPlan, ApiError> {
         let mut issues = Issues::default();
         let period_amount = self.period_amount.0;
-        let included_credit = self.included_credit.map(|credit| credit.0);
+        let included_credit = self.included_credit.0.map(|credit| credit.0);
         if period_amount.is_positive() && included_credit.is_some_and(|credit| credit > period_amount) {
             issues.refuse(["included_credit"], "must not exceed period_amount, unless that is 0");
         }
@@ -81,13 +90,14 @@ impl NewPlanBody {
             name: self.name.0,
             period_amount,
             included_credit: included_credit.unwrap_or(period_amount),
-            billing_interval: self.billing_interval.unwrap_or(BillingInterval::Month),
-            rollover_type: self.rollover_type.unwrap_or(Rollover::None),
-            bundle_rollover_type: self.bundle_rollover_type.unwrap_or(Rollover::Full),
+            billing_interval: self.billing_interval.0.unwrap_or(BillingInterval::Month),
+            rollover_type: self.rollover_type.0.unwrap_or(Rollover::None),
+            bundle_rollover_type: self.bundle_rollover_type.0.unwrap_or(Rollover::Full),
             meters: meters.unwrap_or_default(),
             default_auto_top_up_bundle_id: self.default_auto_top_up_bundle_id,
             bundles: self
                 .credit_bundles
+                .0
                 .map(|bundles| bundles.0.into_iter().map(BundleOffer::from).collect())
                 .unwrap_or_default(),
         })

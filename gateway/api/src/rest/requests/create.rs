@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use chrono::{DateTime, Utc};
-use farthing_core::command::{ReportRequest, Reported, Timed};
+use farthing_core::command::{Metered, ReportRequest, Reported, Timed};
 use farthing_core::event::{Event, RequestEvent, RequestMetered, RequestOpened};
 use farthing_core::ids::RequestId;
 use farthing_core::partition::Partition;
+use farthing_core::secret;
 use farthing_log::reader;
 use farthing_projector::ReadModel;
 use farthing_projector::requests::query::{self, RequestRow};
@@ -51,10 +52,14 @@ pub(super) async fn create(
         customer: report.customer,
         meter: report.meter,
         provider: report.provider,
-        endpoint: report.endpoint,
-        metadata: report.metadata,
+        endpoint: masked(&report.endpoint),
+        metadata: secret::masked_pairs(&report.metadata),
         list_price,
-        metered: report.metered,
+        metered: Metered {
+            response_id: report.metered.response_id.as_deref().map(masked),
+            model: report.metered.model.as_deref().map(masked),
+            ..report.metered
+        },
         service_charge_rate: app.settings.service_charge_rate,
         now,
     };
@@ -76,6 +81,11 @@ pub(super) async fn create(
             writes.keep(Reply::ok(Request::from(row))).await
         }
     }
+}
+
+/// `text` as it is recorded: without secrets of this service.
+fn masked(text: &str) -> String {
+    secret::masked(text).into_owned()
 }
 
 /// Reads the request from the log, while the read model lags. It was opened and metered in one commit.

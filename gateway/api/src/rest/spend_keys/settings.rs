@@ -30,7 +30,9 @@ pub(super) struct NewSpendKeyBody {
     #[schema(value_type = Option<DateTime<Utc>>)]
     expires_at: Option<values::Instant>,
     /// The API format that its owner uses; `openai` by default.
-    request_shape: Option<RequestShape>,
+    #[serde(default)]
+    #[schema(value_type = RequestShape)]
+    request_shape: Given<RequestShape>,
 }
 
 /// What to change of a spend key. An absent field stays; `null` removes a limit.
@@ -111,7 +113,7 @@ impl NewSpendKeyBody {
             request_limit: self.request_limit.map(RequestLimit::from),
             rate_limit: self.rate_limit.map(RateLimit::from),
             expires_at: self.expires_at.map(|instant| instant.0),
-            request_shape: Some(self.request_shape.unwrap_or(RequestShape::Openai)),
+            request_shape: Some(self.request_shape.0.unwrap_or(RequestShape::Openai)),
         };
         Ok((settings, customer.map(|customer| customer.0)))
     }
@@ -204,7 +206,7 @@ mod tests {
     fn every_limit_may_be_null_or_absent() {
         let absent = read(r#"{"name":"k"}"#).unwrap();
         let null = r#"{"name":"k","spend_limit":null,"request_limit":null,"rate_limit":null,"expires_at":null,
-            "allowed_models":null,"allowed_providers":null,"request_shape":null,"customer_id":null}"#;
+            "allowed_models":null,"allowed_providers":null,"customer_id":null}"#;
         assert_eq!(read(null).unwrap(), absent);
         assert_eq!(absent.0.request_shape, Some(RequestShape::Openai), "the default");
     }

@@ -24,7 +24,9 @@ pub(super) struct NewWebhookBody {
     #[schema(value_type = Option<Vec<Topic>>, min_items = 1, max_items = 100)]
     events: Option<values::List<Topic, MAX_EVENTS>>,
     /// Whether events are delivered; true by default.
-    enabled: Option<bool>,
+    #[serde(default)]
+    #[schema(value_type = bool)]
+    enabled: Given<bool>,
 }
 
 /// What to change of a webhook. An absent field stays.
@@ -57,7 +59,7 @@ pub(super) fn read(json: &str) -> Result<WebhookSettings, ApiError> {
         name: body.name.map(|name| name.0),
         url: body.url.0,
         topics,
-        enabled: body.enabled.unwrap_or(true),
+        enabled: body.enabled.0.unwrap_or(true),
     })
 }
 
