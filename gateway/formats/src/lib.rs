@@ -17,6 +17,7 @@ mod fields;
 #[cfg(test)]
 mod fuzz;
 mod google;
+mod ignored;
 mod json;
 mod openai_chat;
 mod openai_responses;

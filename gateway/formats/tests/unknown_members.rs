@@ -14,8 +14,8 @@ const FORMATS: [(Format, &str); 4] = [
     (Format::Google, "google"),
 ];
 
-/// Members that the formats' table in docs/conversion.md lists as ignored, with all that is in them.
-const IGNORED: [&str; 2] = ["metadata", "cache_control"];
+/// Objects that docs/conversion.md lists as ignored: with all that is in them, or as they are and not with more.
+const IGNORED: [&str; 5] = ["metadata", "cache_control", "labels", "logit_bias", "caller"];
 
 const UNKNOWN: &str = "unheard";
 

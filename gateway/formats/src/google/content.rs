@@ -5,6 +5,7 @@ use crate::conversation::{
 };
 use crate::error::RequestError;
 use crate::fields::{Field, Fields, unknown};
+use crate::ignored::Place;
 use crate::json::Json;
 
 use super::signature;
@@ -54,7 +55,7 @@ pub(super) fn read_system(field: Field, conversation: &mut Conversation) -> Resu
         parts.push(field.given(|field| field.text().map(Part::Text))?);
     } else {
         let mut fields = field.object()?;
-        fields.ignore(&["role"]);
+        fields.ignore(Place::GoogleSystem);
         for field in fields.list("parts")? {
             read_part(field, &mut Calls::default(), &mut parts)?;
         }
@@ -130,7 +131,7 @@ fn read_signature(field: Field, parts: &mut Vec<Given<Part>>) -> Result<(), Requ
 }
 
 fn read_inline(mut data: Fields) -> Result<Part, RequestError> {
-    data.ignore(&["displayName"]);
+    data.ignore(Place::GoogleData);
     let media_type = image_type(data.require("mimeType")?)?;
     // Python's clients write the alphabet of URLs, which the others do not take.
     let bytes = data.require("data")?.text()?.replace('-', "+").replace('_', "/");
@@ -139,7 +140,7 @@ fn read_inline(mut data: Fields) -> Result<Part, RequestError> {
 }
 
 fn read_file(mut data: Fields) -> Result<Part, RequestError> {
-    data.ignore(&["displayName"]);
+    data.ignore(Place::GoogleData);
     data.take("mimeType").map(image_type).transpose()?;
     let uri = data.require("fileUri")?;
     let is_public = uri.value().as_text().is_some_and(|uri| {
@@ -184,7 +185,7 @@ fn read_call(mut call: Fields, calls: &mut Calls) -> Result<Part, RequestError> 
 
 /// Reads a result. One without an id is that of the first call of the function that has none yet.
 fn read_result(mut result: Fields, calls: &mut Calls) -> Result<Part, RequestError> {
-    result.ignore_default("willContinue", &[false.into()]);
+    result.ignore(Place::GoogleResult);
     let path = result.path();
     let id = result.text("id")?.filter(|id| !id.is_empty());
     let name = result.require("name")?.text()?;

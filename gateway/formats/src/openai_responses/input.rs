@@ -5,6 +5,7 @@ use crate::conversation::{
 };
 use crate::error::RequestError;
 use crate::fields::{Field, Fields, unknown};
+use crate::ignored::Place;
 
 use super::REDACTED;
 
@@ -25,7 +26,7 @@ pub(super) fn read_input(field: Field, conversation: &mut Conversation) -> Resul
 fn read_item(field: Field, conversation: &mut Conversation) -> Result<(), RequestError> {
     let path = field.path();
     let mut fields = field.object()?;
-    fields.ignore(&["id", "status"]);
+    fields.ignore(Place::ResponsesItem);
     let kind = fields.take("type");
     let (role, value) = match kind.as_ref().map_or(Some("message"), |kind| kind.value().as_text()) {
         Some("message") => {
@@ -36,8 +37,6 @@ fn read_item(field: Field, conversation: &mut Conversation) -> Result<(), Reques
                 "system" | "developer" => Role::System,
                 _ => return unknown(&format!("{path}.role"), &role),
             };
-            // It says whether a message comes before calls, which its place says as well.
-            fields.ignore(&["phase"]);
             let parts = content(fields.require("content")?)?;
             fields.end()?;
             conversation.add(role, &path, parts);
@@ -73,7 +72,7 @@ pub(super) fn read_reasoning(fields: &mut Fields) -> Result<Part, RequestError> 
     for name in ["summary", "content"] {
         for part in fields.list(name)? {
             let mut part = part.object()?;
-            part.ignore(&["type"]);
+            part.ignore(Place::ResponsesParagraph);
             paragraphs.push(part.require("text")?.text()?);
             part.end()?;
         }
@@ -98,7 +97,7 @@ fn content_part(field: Field) -> Result<Part, RequestError> {
     let part = match kind.value().as_text() {
         Some("input_text") => Part::Text(fields.require("text")?.text()?),
         Some("output_text") => {
-            fields.ignore(&["annotations", "logprobs"]);
+            fields.ignore(Place::ResponsesText);
             Part::Text(fields.require("text")?.text()?)
         }
         Some("refusal") => Part::Refusal(fields.require("refusal")?.text()?),
