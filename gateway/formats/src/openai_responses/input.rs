@@ -55,7 +55,7 @@ fn read_item(field: Field, conversation: &mut Conversation) -> Result<(), Reques
             let content = content(fields.require("output")?)?;
             (Role::User, Part::ToolResult(ToolResult { call_id, content, outcome: Outcome::Worked }))
         }
-        Some("reasoning") => (Role::Assistant, read_reasoning(&mut fields)?),
+        Some("reasoning") => (Role::Assistant, read_reasoning(&mut fields, end_paragraph)?),
         _ => {
             let refused = "only messages, reasoning and functions are converted";
             return kind.map_or(Ok(()), |kind| Err(kind.unsupported(refused)));
@@ -66,15 +66,23 @@ fn read_item(field: Field, conversation: &mut Conversation) -> Result<(), Reques
     Ok(())
 }
 
-/// Reads reasoning: its summary, and what only its provider can read.
-pub(super) fn read_reasoning(fields: &mut Fields) -> Result<Part, RequestError> {
+/// Refuses what is left of a paragraph of reasoning in a request.
+fn end_paragraph(mut part: Fields) -> Result<(), RequestError> {
+    part.ignore(Place::ResponsesParagraph);
+    part.end()
+}
+
+/// Reads reasoning: its summary, and what only its provider can read. `end` gets what is left of each paragraph.
+pub(super) fn read_reasoning(
+    fields: &mut Fields,
+    end: impl Fn(Fields) -> Result<(), RequestError>,
+) -> Result<Part, RequestError> {
     let mut paragraphs = Vec::new();
     for name in ["summary", "content"] {
         for part in fields.list(name)? {
             let mut part = part.object()?;
-            part.ignore(Place::ResponsesParagraph);
             paragraphs.push(part.require("text")?.text()?);
-            part.end()?;
+            end(part)?;
         }
     }
     let signature = fields.text("encrypted_content")?;
