@@ -72,7 +72,7 @@ fn block(field: Field) -> Result<Part, RequestError> {
 fn image_source(mut source: Fields) -> Result<ImageSource, RequestError> {
     let kind = source.require("type")?;
     let read = match kind.value().as_text() {
-        Some("url") => ImageSource::Url(source.require("url")?.text()?),
+        Some("url") => ImageSource::read_url(source.require("url")?)?,
         Some("base64") => ImageSource::Base64 {
             media_type: source.require("media_type")?.text()?,
             data: source.require("data")?.text()?,

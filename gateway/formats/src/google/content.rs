@@ -10,9 +10,6 @@ use crate::json::Json;
 
 use super::signature;
 
-/// The host of files that only Google can read.
-const GOOGLE_FILES: &str = "https://generativelanguage.googleapis.com/";
-
 /// The most calls of a conversation that have no result yet, which bounds the search for the one that a result is of.
 const MAX_UNANSWERED_CALLS: usize = 1000;
 
@@ -142,14 +139,7 @@ fn read_inline(mut data: Fields) -> Result<Part, RequestError> {
 fn read_file(mut data: Fields) -> Result<Part, RequestError> {
     data.ignore(Place::GoogleData);
     data.take("mimeType").map(image_type).transpose()?;
-    let uri = data.require("fileUri")?;
-    let is_public = uri.value().as_text().is_some_and(|uri| {
-        (uri.starts_with("https://") || uri.starts_with("http://")) && !uri.starts_with(GOOGLE_FILES)
-    });
-    if !is_public {
-        return Err(uri.unsupported("only public URLs are converted"));
-    }
-    let source = ImageSource::Url(uri.text()?);
+    let source = ImageSource::read_address(data.require("fileUri")?)?;
     data.end()?;
     Ok(Part::Image(Image { source, detail: None }))
 }

@@ -132,9 +132,7 @@ fn content_part(field: Field) -> Result<Part, RequestError> {
         Some("refusal") => Part::Refusal(fields.require("refusal")?.text()?),
         Some("image_url") => {
             let mut image = fields.require("image_url")?.object()?;
-            let url = image.require("url")?;
-            let invalid = url.invalid("must be a URL, or a data URL with a media type and base64");
-            let source = ImageSource::of_url(url.text()?).ok_or(invalid)?;
+            let source = ImageSource::read_url(image.require("url")?)?;
             let detail = image.text("detail")?.filter(|detail| detail != "auto");
             image.end()?;
             Part::Image(Image { source, detail })

@@ -118,9 +118,7 @@ fn content_part(field: Field) -> Result<Part, RequestError> {
                     |file| Err(file.unsupported("only URLs and base64 are converted")),
                 )?,
             };
-            let invalid = url.invalid("must be a URL, or a data URL with a media type and base64");
-            let source = ImageSource::of_url(url.text()?).ok_or(invalid)?;
-            Part::Image(Image { source, detail })
+            Part::Image(Image { source: ImageSource::read_url(url)?, detail })
         }
         _ => return Err(kind.unsupported("only text and images are converted")),
     };

@@ -257,6 +257,23 @@ pub(super) fn of_formats(mut conversation: Conversation, formats: [Format; 2]) -
     conversation
 }
 
+/// What a conversation says after it passed through two formats. OpenAI's have no mark for a tool that failed: the text of
+/// its result says it. That text is no mark again, since a client of OpenAI's may mean what a tool found.
+pub(super) fn passed_through(mut conversation: Conversation, formats: [Format; 2]) -> Conversation {
+    if !formats.iter().any(|format| matches!(format, Format::OpenaiChat | Format::OpenaiResponses)) {
+        return conversation;
+    }
+    for part in conversation.turns.iter_mut().flat_map(|turn| &mut turn.parts) {
+        if let Part::ToolResult(result) = &mut part.value
+            && result.outcome == Outcome::Failed
+        {
+            let text = object! { "error": result.text().unwrap() }.to_text();
+            (result.content, result.outcome) = (vec![given(Part::Text(text))], Outcome::Worked);
+        }
+    }
+    conversation
+}
+
 /// What a conversation means, without what formats write in different ways.
 pub(super) fn meaning(conversation: Conversation) -> String {
     let Conversation { model, delivery, max_output_tokens, verbosity, user, .. } = &conversation;
@@ -292,10 +309,8 @@ pub(super) fn meaning(conversation: Conversation) -> String {
         for part in turn.parts {
             lines.push(match part.value {
                 Part::ToolResult(result) => {
-                    let id = result.call_id.clone();
-                    // A format without a mark for a failure says it in the text.
-                    let content = result.plain_content().unwrap();
-                    format!("{id} {:?}", content.iter().map(|part| &part.value).collect::<Vec<_>>())
+                    let content: Vec<&Part> = result.content.iter().map(|part| &part.value).collect();
+                    format!("{} {:?} {content:?}", result.call_id, result.outcome)
                 }
                 part => format!("{part:?}"),
             });
