@@ -6,6 +6,7 @@ use serde_json::Number;
 
 use crate::conversation::Given;
 use crate::error::RequestError;
+use crate::ignored::{Place, is_ignored};
 use crate::json::{Json, Members};
 use crate::path::Path;
 
@@ -197,14 +198,9 @@ impl Fields {
         each.collect()
     }
 
-    /// Drops fields that have no effect on the answer.
-    pub(crate) fn ignore(&mut self, names: &[&str]) {
-        self.members.retain(|(name, _)| !names.contains(&name.as_str()));
-    }
-
-    /// Drops a field if its value is one of those that say what holds anyway.
-    pub(crate) fn ignore_default(&mut self, name: &str, defaults: &[Json]) {
-        self.members.retain(|(key, value)| key != name || !defaults.contains(value));
+    /// Drops the fields that are left out of such an object.
+    pub(crate) fn ignore(&mut self, place: Place) {
+        self.members.retain(|(name, value)| !is_ignored(place, name, value));
     }
 
     /// Refuses a field that is still there. `null` is as good as absent.

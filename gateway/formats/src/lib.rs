@@ -10,13 +10,14 @@ mod answer;
 mod anthropic;
 mod conversation;
 mod conversion;
-mod data_url;
 mod delta;
 mod error;
 mod fields;
 #[cfg(test)]
 mod fuzz;
 mod google;
+mod ignored;
+mod image_url;
 mod json;
 mod openai_chat;
 mod openai_responses;

@@ -170,11 +170,19 @@ fn a_field_without_a_counterpart_is_named_to_a_client_of_each_format() {
         let mut google_top = google_body();
         google_top["generationConfig"]["topK"] = json!(5);
         let google = format!("{}/v1beta/models/gpt-4o:generateContent", completions.url);
+        // With the managed key, Google could read a file of the operator's.
+        let gemini =
+            format!("http://{}/v1beta/models/gemini-2.5-flash:generateContent", managed.google.authority());
+        let file = "https://generativelanguage.googleapis.com/v1beta/files/1";
+        let mut pictured = openai_body("gemini-2.5-flash");
+        let image = json!([{"type": "image_url", "image_url": {"url": file}}]);
+        pictured["messages"] = json!([{"role": "user", "content": image}]);
         let events = merchant.events().await.len();
         for (format, url, body, path) in [
             ("openai", &messages.url, &biased, json!(["logit_bias"])),
             ("anthropic", &completions.url, &top, json!(["top_k"])),
             ("google", &google, &google_top, json!(["generationConfig", "topK"])),
+            ("openai", &gemini, &pictured, json!(["messages", "0", "content", "0", "image_url", "url"])),
         ] {
             let refused = managed.send(&merchant.secret_key, rewrite(format, url, body)).await;
             let error = refused.refused(400, "conversion_unsupported");

@@ -4,7 +4,7 @@
 use farthing_tests::client::Connection;
 use farthing_tests::codings::gzip;
 use farthing_tests::managed::Managed;
-use farthing_tests::merchant::Merchant;
+use farthing_tests::merchant::{Merchant, token};
 use farthing_tests::provider::{Endpoint, Gate, Step, chunk, event_stream, last_chunk, whole};
 use farthing_tests::run;
 use farthing_tests::wait::eventually;
@@ -239,13 +239,23 @@ fn a_response_that_cannot_be_converted_is_charged_and_the_caller_gets_an_error()
             });
             let request = rewrite("anthropic", &endpoint.url, &anthropic_body("gpt-4o"));
             let keyed = request.clone().header("Idempotency-Key", endpoint.path.as_str());
-            for request in [request, keyed.clone()] {
-                let response = managed.send(&merchant.secret_key, request).await;
-                response.refused(502, "provider_unreachable");
+            // On the caller's own key the call costs nothing. One text is true of both.
+            let own = token(&json!({"secret_key": merchant.secret_key, "provider_key": "sk-own"}));
+            for (credential, request, cost) in [
+                (&merchant.secret_key, request.clone(), cost),
+                (&merchant.secret_key, keyed.clone(), cost),
+                (&own, request, "0.0000000000"),
+            ] {
+                let response = managed.send(credential, request).await;
+                let error = response.refused(502, "provider_unreachable");
+                assert!(
+                    error["message"].as_str().unwrap().ends_with(" and any charge for it stands."),
+                    "{error}"
+                );
                 assert_eq!(merchant.charged(&response).await["total_merchant_cost"], cost);
             }
             managed.send(&merchant.secret_key, keyed).await.refused(409, "idempotency_completed");
-            assert_eq!(endpoint.calls().len(), 2);
+            assert_eq!(endpoint.calls().len(), 3);
         }
         // One that breaks off before its end is no response.
         let broken = managed.openai.endpoint_ending("/v1/chat/completions", |_| {

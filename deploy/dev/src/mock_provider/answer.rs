@@ -13,6 +13,9 @@ const PIECE: usize = 8;
 /// The most tool calls of an answer.
 const MAX_CALLS: usize = 128;
 
+/// The most answers to a call, as OpenAI has it.
+const MAX_ANSWERS: u64 = 128;
+
 /// The canned thoughts.
 const THOUGHTS: [&str; 4] = ["The", " mock", " provider", " thinks."];
 
@@ -189,6 +192,12 @@ pub(super) fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
 /// Whether the member is `true`.
 pub(super) fn is_true(value: &Value, pointer: &str) -> bool {
     value.pointer(pointer).and_then(Value::as_bool).unwrap_or(false)
+}
+
+/// How many answers the member asks for: one, unless it says more.
+pub(super) fn answers_of(body: &Value, name: &str) -> usize {
+    let number = body.get(name).and_then(Value::as_u64).unwrap_or(1).clamp(1, MAX_ANSWERS);
+    usize::try_from(number).unwrap_or(1)
 }
 
 /// The model that the body names, or the mock's own.

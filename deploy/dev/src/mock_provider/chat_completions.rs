@@ -4,8 +4,8 @@ use chrono::Utc;
 use serde_json::{Value, json};
 
 use super::answer::{
-    Answer, Asked, Choice, Content, Ending, Last, Thinking, Tool, ToolCall, count_words, is_true, list,
-    model_of, text_at,
+    Answer, Asked, Choice, Content, Ending, Last, Thinking, Tool, ToolCall, answers_of, count_words, is_true,
+    list, model_of, text_at,
 };
 use super::provider_error::Api;
 use super::response::{Call, MockResponse, Stream, usage_of, with_usage};
@@ -19,13 +19,15 @@ pub(super) fn respond(call: &Call<'_>) -> MockResponse {
     };
     let asked = asked(&body);
     let answer = Answer::to(&asked, call);
-    let usage = usage_of(call, || counted(&asked, &answer));
+    let answers = answers_of(&body, "n");
+    let usage = usage_of(call, || counted(&asked, &answer, answers));
     let completion = Completion {
         id: format!("chatcmpl-mock-{}", call.id),
         call_id: format!("call_mock_{}", call.id),
         created: Utc::now().timestamp(),
         model: asked.model,
         answer,
+        answers,
     };
     if is_true(&body, "/stream") {
         let usage = usage.filter(|_| is_true(&body, "/stream_options/include_usage"));
@@ -67,11 +69,11 @@ fn asked(body: &Value) -> Asked {
     }
 }
 
-/// The usage. Reasoning tokens are among the completion's.
-fn counted(asked: &Asked, answer: &Answer) -> String {
-    let (prompt, completion) = (asked.input_tokens, answer.output_tokens);
+/// The usage of as many answers. Reasoning tokens are among the completion's.
+fn counted(asked: &Asked, answer: &Answer, answers: usize) -> String {
+    let (prompt, completion) = (asked.input_tokens, answer.output_tokens * answers);
     let total = prompt + completion;
-    let details = match answer.thoughts.len() {
+    let details = match answer.thoughts.len() * answers {
         0 => String::new(),
         reasoning => format!(r#","completion_tokens_details":{{"reasoning_tokens":{reasoning}}}"#),
     };
@@ -86,6 +88,8 @@ struct Completion {
     created: i64,
     model: String,
     answer: Answer,
+    /// How often the answer is given.
+    answers: usize,
 }
 
 impl Completion {
@@ -109,12 +113,15 @@ impl Completion {
             message["tool_calls"] =
                 calls.iter().map(|call| self.tool_call(call, &call.arguments.to_string())).collect();
         }
-        let choice = json!({
-            "index": 0, "message": message, "logprobs": null, "finish_reason": self.finish_reason(),
-        });
+        let choice = |index: usize| {
+            json!({
+                "index": index, "message": message, "logprobs": null, "finish_reason": self.finish_reason(),
+            })
+        };
+        let choices: Vec<Value> = (0..self.answers).map(choice).collect();
         let object = json!({
             "id": self.id, "object": "chat.completion", "created": self.created, "model": self.model,
-            "choices": [choice],
+            "choices": choices,
         });
         MockResponse::json(with_usage(&object, usage.as_deref()), usage)
     }
@@ -129,31 +136,34 @@ impl Completion {
             })
         };
         let none_yet = usage.map(|_| "null");
-        let mut step = |delta: Value, reason: Option<&str>| {
-            let choice = json!({"index": 0, "delta": delta, "logprobs": null, "finish_reason": reason});
-            stream.data(&with_usage(&chunk(json!([choice])), none_yet));
-        };
-        match &self.answer.content {
-            Content::Text(pieces) => {
-                step(json!({"role": "assistant", "content": "", "refusal": null}), None);
-                for piece in pieces {
-                    step(json!({"content": piece}), None);
+        for index in 0..self.answers {
+            let mut step = |delta: Value, reason: Option<&str>| {
+                let choice =
+                    json!({"index": index, "delta": delta, "logprobs": null, "finish_reason": reason});
+                stream.data(&with_usage(&chunk(json!([choice])), none_yet));
+            };
+            match &self.answer.content {
+                Content::Text(pieces) => {
+                    step(json!({"role": "assistant", "content": "", "refusal": null}), None);
+                    for piece in pieces {
+                        step(json!({"content": piece}), None);
+                    }
                 }
-            }
-            Content::Calls(calls) => {
-                step(json!({"role": "assistant", "content": null}), None);
-                for call in calls {
-                    let mut begun = self.tool_call(call, "");
-                    begun["index"] = json!(call.index);
-                    step(json!({"tool_calls": [begun]}), None);
-                    for piece in call.pieces() {
-                        let part = json!({"index": call.index, "function": {"arguments": piece}});
-                        step(json!({"tool_calls": [part]}), None);
+                Content::Calls(calls) => {
+                    step(json!({"role": "assistant", "content": null}), None);
+                    for call in calls {
+                        let mut begun = self.tool_call(call, "");
+                        begun["index"] = json!(call.index);
+                        step(json!({"tool_calls": [begun]}), None);
+                        for piece in call.pieces() {
+                            let part = json!({"index": call.index, "function": {"arguments": piece}});
+                            step(json!({"tool_calls": [part]}), None);
+                        }
                     }
                 }
             }
+            step(json!({}), Some(self.finish_reason()));
         }
-        step(json!({}), Some(self.finish_reason()));
         if usage.is_some() {
             stream.data(&with_usage(&chunk(json!([])), usage));
             stream.reports(usage);
@@ -189,6 +199,28 @@ mod tests {
         let body = r#"{"stream":true,"stream_options":{"include_usage":true},"messages":[]}"#;
         let (text, response) = post(PATH, body);
         assert!(text.contains(r#""usage":{"prompt_tokens":0,"#) && response.usage.is_some());
+    }
+
+    #[test]
+    fn as_many_choices_as_are_asked_for_are_given_and_counted() {
+        let asked = json!({"n": 3, "max_tokens": 2, "reasoning_effort": "low", "messages": []});
+        let (text, _) = post(PATH, &asked.to_string());
+        let answer: Value = serde_json::from_str(&text).unwrap();
+        let choices = list(&answer, "choices");
+        assert_eq!(choices.iter().map(|choice| &choice["index"]).collect::<Vec<_>>(), [0, 1, 2]);
+        assert!(choices.iter().all(|choice| choice["message"]["content"] == "This is"), "{text}");
+        assert_eq!(answer["usage"]["completion_tokens"], 18);
+        assert_eq!(answer["usage"]["completion_tokens_details"]["reasoning_tokens"], 12);
+        let mut asked = asked;
+        (asked["stream"], asked["stream_options"]) = (json!(true), json!({"include_usage": true}));
+        let events = events(&post(PATH, &asked.to_string()).0);
+        for index in 0..3 {
+            let of =
+                events.iter().map(|event| &event["choices"][0]).filter(|choice| choice["index"] == index);
+            let said: String = of.filter_map(|choice| choice["delta"]["content"].as_str()).collect();
+            assert_eq!(said, "This is");
+        }
+        assert_eq!(events.last().unwrap()["usage"], answer["usage"]);
     }
 
     #[test]

@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::answer::{
-    Answer, Asked, Choice, Content, Ending, Last, Thinking, Tool, count_words, is_true, list, text_at,
+    Answer, Asked, Choice, Content, Ending, Last, Thinking, Tool, answers_of, count_words, is_true, list,
+    text_at,
 };
 use super::provider_error::Api;
 use super::response::{Call, MockResponse, Stream, usage_of, with_member};
@@ -29,7 +30,9 @@ pub(super) fn respond(call: &Call<'_>, model: &str, delivery: Delivery) -> MockR
     };
     let asked = asked(&body, model);
     let answer = Answer::to(&asked, call);
-    let made = Candidate { id: format!("mock-{}", call.id), asked, answer };
+    let config = either(&body, "generationConfig", "generation_config").unwrap_or(&Value::Null);
+    let answers = answers_of(config, "candidateCount").max(answers_of(config, "candidate_count"));
+    let made = Candidate { id: format!("mock-{}", call.id), asked, answer, answers };
     match delivery {
         Delivery::Whole => made.whole(call),
         Delivery::Streamed => made.streamed(call),
@@ -87,6 +90,8 @@ struct Candidate {
     id: String,
     asked: Asked,
     answer: Answer,
+    /// How often the answer is given.
+    answers: usize,
 }
 
 impl Candidate {
@@ -111,10 +116,12 @@ impl Candidate {
         parts
     }
 
-    /// The usage once this many output tokens were sent. Thoughts come first, and are counted beside the candidates.
+    /// The usage once this many output tokens were sent. Thoughts come first in each candidate, and are counted beside.
     fn usage(&self, sent: usize) -> String {
         let prompt = self.asked.input_tokens;
-        let thoughts = self.answer.thoughts.len().min(sent);
+        let (whole, of_next) =
+            (sent / self.answer.output_tokens.max(1), sent % self.answer.output_tokens.max(1));
+        let thoughts = self.answer.thoughts.len() * whole + self.answer.thoughts.len().min(of_next);
         let mut usage = json!({
             "promptTokenCount": prompt, "candidatesTokenCount": sent - thoughts, "totalTokenCount": prompt + sent,
             "promptTokensDetails": [{"modality": "TEXT", "tokenCount": prompt}],
@@ -125,17 +132,22 @@ impl Candidate {
         usage.to_string()
     }
 
-    /// A response without its usage.
-    fn object(&self, parts: &[Value], finish_reason: Option<&str>) -> Value {
-        let mut candidate = json!({"content": {"parts": parts, "role": "model"}, "index": 0});
+    /// A candidate, or what a part of a stream has of it.
+    fn candidate(index: usize, parts: &[Value], finish_reason: Option<&str>) -> Value {
+        let mut candidate = json!({"content": {"parts": parts, "role": "model"}, "index": index});
         if let Some(reason) = finish_reason {
             candidate["finishReason"] = json!(reason);
         }
-        json!({"candidates": [candidate], "modelVersion": self.asked.model, "responseId": self.id})
+        candidate
+    }
+
+    /// A response without its usage.
+    fn object(&self, candidates: &[Value]) -> Value {
+        json!({"candidates": candidates, "modelVersion": self.asked.model, "responseId": self.id})
     }
 
     fn whole(&self, call: &Call<'_>) -> MockResponse {
-        let usage = usage_of(call, || self.usage(self.answer.output_tokens));
+        let usage = usage_of(call, || self.usage(self.answer.output_tokens * self.answers));
         let (thoughts, said): (Vec<_>, Vec<_>) =
             self.parts().into_iter().map(|(part, _)| part).partition(|part| part.get("thought").is_some());
         let joined =
@@ -148,7 +160,8 @@ impl Candidate {
             Content::Text(_) => parts.push(json!({"text": joined(&said)})),
             Content::Calls(_) => parts.extend(said),
         }
-        let object = self.object(&parts, Some(self.finish_reason()));
+        let candidate = |index| Self::candidate(index, &parts, Some(self.finish_reason()));
+        let object = self.object(&(0..self.answers).map(candidate).collect::<Vec<_>>());
         MockResponse::json(with_member(&object, USAGE, usage.as_deref()), usage)
     }
 
@@ -160,15 +173,17 @@ impl Candidate {
         };
         let mut stream = Stream::default();
         let parts = self.parts();
-        let (count, mut sent) = (parts.len(), 0);
-        for (at, (part, tokens)) in parts.into_iter().enumerate() {
+        let (count, mut sent) = (parts.len() * self.answers, 0);
+        for (at, (part, tokens)) in parts.iter().cycle().take(count).enumerate() {
             sent += tokens;
             let is_last = at + 1 == count;
+            let ends = (at + 1) % parts.len() == 0;
             let usage = match call.controls.text("usage") {
                 Some(_) if !is_last => None,
                 _ => usage_of(call, || self.usage(sent)),
             };
-            let object = self.object(&[part], is_last.then(|| self.finish_reason()));
+            let (index, part) = (at / parts.len(), std::slice::from_ref(part));
+            let object = self.object(&[Self::candidate(index, part, ends.then(|| self.finish_reason()))]);
             let text = with_member(&object, USAGE, usage.as_deref());
             match framing {
                 Framing::Events => stream.piece(format!("data: {text}\r\n\r\n")),
@@ -222,6 +237,27 @@ mod tests {
         let array: Vec<Value> = serde_json::from_str(&text).unwrap();
         assert_eq!(array, parts);
         assert_eq!(response.reports.last().map(|report| &report.usage), response.usage.as_ref());
+    }
+
+    #[test]
+    fn as_many_candidates_as_are_asked_for_are_given_and_counted() {
+        let mut body: Value = serde_json::from_str(BODY).unwrap();
+        let thinking = json!({"includeThoughts": true});
+        body["generationConfig"] =
+            json!({"candidateCount": 2, "maxOutputTokens": 3, "thinkingConfig": thinking});
+        let (text, _) = post("/v1beta/models/m:generateContent", &body.to_string());
+        let answer: Value = serde_json::from_str(&text).unwrap();
+        let candidates = list(&answer, "candidates");
+        assert_eq!(candidates.iter().map(|candidate| &candidate["index"]).collect::<Vec<_>>(), [0, 1]);
+        assert!(candidates.iter().all(|candidate| candidate["content"]["parts"][1]["text"] == "This is the"));
+        let usage = &answer["usageMetadata"];
+        assert_eq!((&usage["candidatesTokenCount"], &usage["thoughtsTokenCount"]), (&json!(6), &json!(8)));
+        let (text, _) = post("/v1beta/models/m:streamGenerateContent?alt=sse", &body.to_string());
+        let parts = events(&text);
+        assert_eq!(parts.len(), 14);
+        assert_eq!(&parts[13]["usageMetadata"], usage);
+        let ends = parts.iter().filter(|part| part["candidates"][0]["finishReason"] == "MAX_TOKENS");
+        assert_eq!(ends.map(|part| &part["candidates"][0]["index"]).collect::<Vec<_>>(), [0, 1]);
     }
 
     #[test]

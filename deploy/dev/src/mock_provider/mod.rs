@@ -23,6 +23,7 @@
 //!
 //! A request with tools is answered with tool calls, unless its last message is a tool's result. One that asks for JSON
 //! is answered with an object that satisfies its schema. One that asks for reasoning gets a few canned thoughts.
+//! One that asks for several answers (`n`, `candidateCount`) gets the same one as often, each with its tokens.
 //!
 //! Controls change the response. Each is a query parameter `name=value`, a header `x-mock-name: value`, or a word
 //! `mock:name=value` anywhere in the body, for clients that set nothing but their messages. The parameter overrides the

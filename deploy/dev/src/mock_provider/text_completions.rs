@@ -4,7 +4,9 @@ use chrono::Utc;
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::answer::{Answer, Asked, Content, Ending, Last, Thinking, count_words, is_true, model_of};
+use super::answer::{
+    Answer, Asked, Content, Ending, Last, Thinking, answers_of, count_words, is_true, model_of,
+};
 use super::provider_error::Api;
 use super::response::{Call, MockResponse, Stream, usage_of, with_usage};
 
@@ -24,8 +26,11 @@ pub(super) fn respond(call: &Call<'_>) -> MockResponse {
         thinking: Thinking::Off,
     };
     let answer = Answer::to(&asked, call);
+    let answers = answers_of(&body, "n");
+    // More answers may be made than are given.
+    let made = answers.max(answers_of(&body, "best_of"));
     let usage = usage_of(call, || {
-        let (prompt, completion) = (asked.input_tokens, answer.output_tokens);
+        let (prompt, completion) = (asked.input_tokens, answer.output_tokens * made);
         let usage = json!({
             "prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion,
         });
@@ -38,25 +43,28 @@ pub(super) fn respond(call: &Call<'_>) -> MockResponse {
             "model": asked.model, "choices": choices,
         })
     };
-    let choice = |text: &str, reason: Option<&str>| json!([{"text": text, "index": 0, "logprobs": null, "finish_reason": reason}]);
+    let choice = |index: usize, text: &str, reason: Option<&str>| json!({"text": text, "index": index, "logprobs": null, "finish_reason": reason});
     let reason = match answer.ending {
         Ending::Length => "length",
         Ending::Stop | Ending::Calls => "stop",
     };
     if !is_true(&body, "/stream") {
-        let whole = object(choice(&answer.text().unwrap_or_default(), Some(reason)));
+        let text = answer.text().unwrap_or_default();
+        let whole = object((0..answers).map(|index| choice(index, &text, Some(reason))).collect());
         return MockResponse::json(with_usage(&whole, usage.as_deref()), usage);
     }
     let usage = usage.filter(|_| is_true(&body, "/stream_options/include_usage"));
     // With a usage, there is one more chunk for it, and the others say that they have none.
     let none_yet = usage.as_ref().map(|_| "null");
     let mut stream = Stream::default();
-    if let Content::Text(pieces) = &answer.content {
-        for piece in pieces {
-            stream.data(&with_usage(&object(choice(piece, None)), none_yet));
+    for index in 0..answers {
+        if let Content::Text(pieces) = &answer.content {
+            for piece in pieces {
+                stream.data(&with_usage(&object(json!([choice(index, piece, None)])), none_yet));
+            }
         }
+        stream.data(&with_usage(&object(json!([choice(index, "", Some(reason))])), none_yet));
     }
-    stream.data(&with_usage(&object(choice("", Some(reason))), none_yet));
     if usage.is_some() {
         stream.data(&with_usage(&object(json!([])), usage.as_deref()));
         stream.reports(usage.as_deref());
@@ -82,6 +90,25 @@ mod tests {
             (&json!("This is the"), &json!("length"))
         );
         assert_eq!(post(PATH, "{}").1.status, StatusCode::BAD_REQUEST);
+    }
+
+    #[test]
+    fn as_many_choices_as_are_asked_for_are_given_and_those_that_are_made_are_counted() {
+        for (asked, given, tokens) in
+            [("\"n\":2", 2, 6), ("\"n\":2,\"best_of\":4", 2, 12), ("\"best_of\":3", 1, 9)]
+        {
+            let body = format!(r#"{{"prompt":"one two","max_tokens":3,{asked}}}"#);
+            let answer: Value = serde_json::from_str(&post(PATH, &body).0).unwrap();
+            let choices = answer["choices"].as_array().unwrap();
+            assert_eq!(
+                (choices.len(), &answer["usage"]["completion_tokens"]),
+                (given, &json!(tokens)),
+                "{asked}"
+            );
+        }
+        let events = events(&post(PATH, r#"{"prompt":"x","stream":true,"max_tokens":1,"n":2}"#).0);
+        let indexes: Vec<_> = events.iter().map(|event| &event["choices"][0]["index"]).collect();
+        assert_eq!(indexes, [0, 0, 1, 1]);
     }
 
     #[test]

@@ -40,10 +40,11 @@ pub(crate) enum ForwardError {
     /// 400: a field of the request has no counterpart in the provider's format. The issue names it.
     #[error("The field {} cannot be converted into the provider's format: {}.", .0.path.join("."), .0.message)]
     ConversionUnsupported(Issue),
-    /// 502: the provider's response cannot be converted into the caller's format. The call is charged as it was metered.
+    /// 502: the provider's response cannot be converted into the caller's format. The call is charged as it was metered,
+    /// which may be nothing.
     #[error(
-        "The provider's response cannot be converted into the caller's format. The call was made, and is charged as it was \
-         metered."
+        "The provider's response cannot be converted into the caller's format. The call was made, and any charge for it \
+         stands."
     )]
     ResponseNotConverted,
     /// 502: the provider's response broke off before anything of it passed.

@@ -5,7 +5,7 @@ use crate::conversation::{
 };
 use crate::error::RequestError;
 use crate::fields::{Field, Fields, unknown};
-use crate::json::Json;
+use crate::ignored::Place;
 
 /// Reads a message.
 pub(super) fn read_message(field: Field, conversation: &mut Conversation) -> Result<(), RequestError> {
@@ -34,11 +34,11 @@ pub(super) fn content(field: Field) -> Result<Vec<Given<Part>>, RequestError> {
 
 fn block(field: Field) -> Result<Part, RequestError> {
     let mut fields = field.object()?;
-    fields.ignore(&["cache_control"]);
+    fields.ignore(Place::AnthropicBlock);
     let kind = fields.require("type")?;
     let part = match kind.value().as_text() {
         Some("text") => {
-            fields.ignore_default("citations", &[Json::List(Vec::new())]);
+            fields.ignore(Place::AnthropicText);
             Part::Text(fields.require("text")?.text()?)
         }
         Some("image") => {
@@ -72,7 +72,7 @@ fn block(field: Field) -> Result<Part, RequestError> {
 fn image_source(mut source: Fields) -> Result<ImageSource, RequestError> {
     let kind = source.require("type")?;
     let read = match kind.value().as_text() {
-        Some("url") => ImageSource::Url(source.require("url")?.text()?),
+        Some("url") => ImageSource::read_url(source.require("url")?)?,
         Some("base64") => ImageSource::Base64 {
             media_type: source.require("media_type")?.text()?,
             data: source.require("data")?.text()?,
@@ -84,7 +84,7 @@ fn image_source(mut source: Fields) -> Result<ImageSource, RequestError> {
 }
 
 fn tool_use(fields: &mut Fields) -> Result<Part, RequestError> {
-    fields.ignore_default("caller", &[crate::json::object! { "type": "direct" }]);
+    fields.ignore(Place::AnthropicCall);
     let input = fields.require("input")?;
     if !input.value().is_object() {
         return Err(input.invalid("must be an object"));

@@ -7,6 +7,7 @@ use crate::conversation::{
 use crate::conversion::RequestFacts;
 use crate::error::RequestError;
 use crate::fields::{Field, Fields, unknown};
+use crate::ignored::Place;
 
 use super::message::{content, read_message};
 
@@ -15,9 +16,7 @@ pub(crate) fn read_request(
     mut fields: Fields,
     facts: &RequestFacts<'_>,
 ) -> Result<Conversation, RequestError> {
-    // What is cached changes the price of an answer, not the answer.
-    fields.ignore(&["cache_control"]);
-    fields.ignore_default("service_tier", &["auto".into()]);
+    fields.ignore(Place::AnthropicRequest);
     let body_model = fields.require("model")?.text()?;
     let mut conversation = Conversation {
         model: facts.model.map_or(body_model, str::to_owned),
@@ -118,12 +117,10 @@ fn output_config(mut config: Fields, conversation: &mut Conversation) -> Result<
 fn tool(field: Field) -> Result<Tool, RequestError> {
     let path = field.path();
     let mut fields = field.object()?;
-    fields.ignore(&["cache_control"]);
+    fields.ignore(Place::AnthropicTool);
     if let Some(kind) = fields.take("type").filter(|kind| kind.value().as_text() != Some("custom")) {
         return Err(kind.unsupported("only tools of the client are converted"));
     }
-    fields.ignore_default("eager_input_streaming", &[false.into()]);
-    fields.ignore_default("defer_loading", &[false.into()]);
     let tool = Tool {
         field: path,
         name: fields.require("name")?.text()?,

@@ -5,12 +5,10 @@ use crate::conversation::{
 };
 use crate::error::RequestError;
 use crate::fields::{Field, Fields, unknown};
+use crate::ignored::Place;
 use crate::json::Json;
 
 use super::signature;
-
-/// The host of files that only Google can read.
-const GOOGLE_FILES: &str = "https://generativelanguage.googleapis.com/";
 
 /// The most calls of a conversation that have no result yet, which bounds the search for the one that a result is of.
 const MAX_UNANSWERED_CALLS: usize = 1000;
@@ -54,7 +52,7 @@ pub(super) fn read_system(field: Field, conversation: &mut Conversation) -> Resu
         parts.push(field.given(|field| field.text().map(Part::Text))?);
     } else {
         let mut fields = field.object()?;
-        fields.ignore(&["role"]);
+        fields.ignore(Place::GoogleSystem);
         for field in fields.list("parts")? {
             read_part(field, &mut Calls::default(), &mut parts)?;
         }
@@ -130,7 +128,7 @@ fn read_signature(field: Field, parts: &mut Vec<Given<Part>>) -> Result<(), Requ
 }
 
 fn read_inline(mut data: Fields) -> Result<Part, RequestError> {
-    data.ignore(&["displayName"]);
+    data.ignore(Place::GoogleData);
     let media_type = image_type(data.require("mimeType")?)?;
     // Python's clients write the alphabet of URLs, which the others do not take.
     let bytes = data.require("data")?.text()?.replace('-', "+").replace('_', "/");
@@ -139,16 +137,9 @@ fn read_inline(mut data: Fields) -> Result<Part, RequestError> {
 }
 
 fn read_file(mut data: Fields) -> Result<Part, RequestError> {
-    data.ignore(&["displayName"]);
+    data.ignore(Place::GoogleData);
     data.take("mimeType").map(image_type).transpose()?;
-    let uri = data.require("fileUri")?;
-    let is_public = uri.value().as_text().is_some_and(|uri| {
-        (uri.starts_with("https://") || uri.starts_with("http://")) && !uri.starts_with(GOOGLE_FILES)
-    });
-    if !is_public {
-        return Err(uri.unsupported("only public URLs are converted"));
-    }
-    let source = ImageSource::Url(uri.text()?);
+    let source = ImageSource::read_address(data.require("fileUri")?)?;
     data.end()?;
     Ok(Part::Image(Image { source, detail: None }))
 }
@@ -184,7 +175,7 @@ fn read_call(mut call: Fields, calls: &mut Calls) -> Result<Part, RequestError> 
 
 /// Reads a result. One without an id is that of the first call of the function that has none yet.
 fn read_result(mut result: Fields, calls: &mut Calls) -> Result<Part, RequestError> {
-    result.ignore_default("willContinue", &[false.into()]);
+    result.ignore(Place::GoogleResult);
     let path = result.path();
     let id = result.text("id")?.filter(|id| !id.is_empty());
     let name = result.require("name")?.text()?;

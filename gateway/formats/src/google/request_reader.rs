@@ -7,7 +7,7 @@ use crate::conversation::{
 use crate::conversion::RequestFacts;
 use crate::error::RequestError;
 use crate::fields::{Field, Fields, unknown};
-use crate::json::Json;
+use crate::ignored::Place;
 
 use super::content::{Calls, read_content, read_system};
 use super::schema::json_schema;
@@ -15,8 +15,7 @@ use super::schema::json_schema;
 /// Reads a request. Its model and whether it streams are in its URL.
 pub(crate) fn read_request(fields: Fields, facts: &RequestFacts<'_>) -> Result<Conversation, RequestError> {
     let mut fields = fields.camel_case()?;
-    fields.ignore(&["labels"]);
-    fields.ignore_default("safetySettings", &[Json::List(Vec::new())]);
+    fields.ignore(Place::GoogleRequest);
     let body_model = fields.text("model")?;
     let model = facts.model.map(str::to_owned).or(body_model).ok_or_else(|| RequestError::Invalid {
         field: "model".to_owned(),
@@ -48,10 +47,7 @@ pub(crate) fn read_request(fields: Fields, facts: &RequestFacts<'_>) -> Result<C
 }
 
 fn read_generation_config(mut config: Fields, conversation: &mut Conversation) -> Result<(), RequestError> {
-    config.ignore_default("candidateCount", &[1_u64.into()]);
-    config.ignore_default("responseLogprobs", &[false.into()]);
-    config.ignore_default("responseModalities", &[Json::List(vec!["TEXT".into()])]);
-    config.ignore_default("mediaResolution", &["MEDIA_RESOLUTION_UNSPECIFIED".into()]);
+    config.ignore(Place::GoogleConfig);
     conversation.sampling = Sampling {
         temperature: config.number("temperature")?,
         top_p: config.number("topP")?,

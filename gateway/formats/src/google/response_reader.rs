@@ -85,7 +85,7 @@ fn read_part(
     }
     let Some(mut call) = part.object("functionCall")? else {
         // A part of nothing, or of a signature alone, is no content.
-        part.ignore(&["partMetadata"]);
+        part.take("partMetadata");
         return Ok(part.end()?);
     };
     let id = call.text("id")?.filter(|id| !id.is_empty());

@@ -5,6 +5,7 @@ use crate::conversation::{
 };
 use crate::error::RequestError;
 use crate::fields::{Field, Fields, unknown};
+use crate::ignored::Place;
 
 /// Reads a message.
 pub(super) fn read_message(field: Field, conversation: &mut Conversation) -> Result<(), RequestError> {
@@ -42,8 +43,7 @@ pub(super) fn read_message(field: Field, conversation: &mut Conversation) -> Res
 
 /// Reads the parts of an assistant's message. Chat Completions has no order of text and calls: text comes first.
 fn assistant(fields: &mut Fields, path: &str) -> Result<Vec<Given<Part>>, RequestError> {
-    // A client may send back what it got: these are empty there.
-    fields.ignore(&["annotations"]);
+    fields.ignore(Place::ChatAssistant);
     let mut moved = fields.object("provider_specific_fields")?;
     let mut parts = reasoning(fields, moved.as_mut(), path)?;
     if let Some(field) = fields.take("content") {
@@ -104,7 +104,7 @@ fn tool_call(mut fields: Fields) -> Result<Part, RequestError> {
     if let Some(kind) = kind.filter(|kind| kind.value().as_text() != Some("function")) {
         return Err(kind.unsupported("only calls of functions are converted"));
     }
-    fields.ignore(&["index"]);
+    fields.ignore(Place::ChatCall);
     let mut function = fields.require("function")?.object()?;
     let call = ToolCall {
         id: fields.require("id")?.text()?,
@@ -132,9 +132,7 @@ fn content_part(field: Field) -> Result<Part, RequestError> {
         Some("refusal") => Part::Refusal(fields.require("refusal")?.text()?),
         Some("image_url") => {
             let mut image = fields.require("image_url")?.object()?;
-            let url = image.require("url")?;
-            let invalid = url.invalid("must be a URL, or a data URL with a media type and base64");
-            let source = ImageSource::of_url(url.text()?).ok_or(invalid)?;
+            let source = ImageSource::read_url(image.require("url")?)?;
             let detail = image.text("detail")?.filter(|detail| detail != "auto");
             image.end()?;
             Part::Image(Image { source, detail })

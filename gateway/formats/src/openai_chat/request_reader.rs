@@ -7,19 +7,14 @@ use crate::conversation::{
 use crate::conversion::RequestFacts;
 use crate::error::RequestError;
 use crate::fields::{Field, Fields, unknown};
-use crate::json::Json;
-
-/// Fields without effect on the answer.
-const IGNORED: [&str; 5] =
-    ["metadata", "store", "prompt_cache_key", "prompt_cache_retention", "safety_identifier"];
+use crate::ignored::Place;
 
 /// Reads a request.
 pub(crate) fn read_request(
     mut fields: Fields,
     facts: &RequestFacts<'_>,
 ) -> Result<Conversation, RequestError> {
-    fields.ignore(&IGNORED);
-    ignore_defaults(&mut fields);
+    fields.ignore(Place::ChatRequest);
     let body_model = fields.require("model")?.text()?;
     let mut conversation = Conversation {
         model: facts.model.map_or(body_model, str::to_owned),
@@ -63,20 +58,10 @@ pub(crate) fn read_request(
     Ok(conversation)
 }
 
-/// Drops fields whose value says what holds anyway.
-fn ignore_defaults(fields: &mut Fields) {
-    fields.ignore_default("n", &[1_u64.into()]);
-    fields.ignore_default("logprobs", &[false.into()]);
-    fields.ignore_default("top_logprobs", &[0_u64.into()]);
-    fields.ignore_default("logit_bias", &[Json::Object(Vec::new())]);
-    fields.ignore_default("modalities", &[Json::List(vec!["text".into()])]);
-    fields.ignore_default("service_tier", &["auto".into(), "default".into()]);
-}
-
 fn usage_chunk(fields: &mut Fields) -> Result<UsageChunk, RequestError> {
     let Some(mut options) = fields.object("stream_options")? else { return Ok(UsageChunk::Omitted) };
     let is_sent = options.boolean("include_usage")?.unwrap_or(false);
-    options.ignore(&["include_obfuscation"]);
+    options.ignore(Place::ChatStreamOptions);
     options.end()?;
     Ok(if is_sent { UsageChunk::Sent } else { UsageChunk::Omitted })
 }

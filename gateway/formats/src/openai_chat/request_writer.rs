@@ -1,13 +1,13 @@
 //! Chat Completions: writes a provider's request.
 
-use std::collections::HashSet;
-
 use crate::conversation::{
-    Conversation, Delivery, Given, Image, OutputFormat, Part, Role, Strictness, Tool, ToolChoice, Turn,
+    Conversation, Delivery, Given, Image, OutputFormat, Part, Role, Tool, ToolChoice, Turn,
 };
 use crate::conversion::ChatLimitMember;
 use crate::error::RequestError;
 use crate::json::{Json, ObjectBuilder, object};
+
+use super::schema_strictness;
 
 /// The name of a schema whose client's format has no names.
 pub(crate) const SCHEMA_NAME: &str = "output";
@@ -191,35 +191,5 @@ fn response_format(format: OutputFormat) -> Json {
                 .with_some("strict", strict);
             object! { "type": "json_schema", "json_schema": schema }
         }
-    }
-}
-
-/// OpenAI's `strict` for a schema. Where the client's format always keeps to it, it is `true` if OpenAI takes the schema
-/// as a strict one: each object is closed, and requires all of its properties.
-pub(crate) fn schema_strictness(strictness: Strictness, schema: &Json) -> Option<bool> {
-    match strictness {
-        Strictness::Chosen(strict) => strict,
-        Strictness::Always => is_closed(schema).then_some(true),
-    }
-}
-
-fn is_closed(schema: &Json) -> bool {
-    match schema {
-        Json::Object(members) => {
-            let properties = schema.get("properties");
-            let is_object = properties.is_some() || schema.get("type") == Some(&"object".into());
-            let requires_all = match (properties, schema.get("required")) {
-                (Some(Json::Object(properties)), Some(Json::List(required))) => {
-                    let required: HashSet<&str> = required.iter().filter_map(Json::as_text).collect();
-                    properties.iter().all(|(name, _)| required.contains(name.as_str()))
-                }
-                (Some(Json::Object(properties)), _) => properties.is_empty(),
-                _ => true,
-            };
-            let is_shut = schema.get("additionalProperties") == Some(&false.into());
-            (!is_object || (requires_all && is_shut)) && members.iter().all(|(_, value)| is_closed(value))
-        }
-        Json::List(values) => values.iter().all(is_closed),
-        Json::Null | Json::Bool(_) | Json::Number(_) | Json::Text(_) => true,
     }
 }

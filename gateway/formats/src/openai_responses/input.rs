@@ -5,6 +5,7 @@ use crate::conversation::{
 };
 use crate::error::RequestError;
 use crate::fields::{Field, Fields, unknown};
+use crate::ignored::Place;
 
 use super::REDACTED;
 
@@ -25,7 +26,7 @@ pub(super) fn read_input(field: Field, conversation: &mut Conversation) -> Resul
 fn read_item(field: Field, conversation: &mut Conversation) -> Result<(), RequestError> {
     let path = field.path();
     let mut fields = field.object()?;
-    fields.ignore(&["id", "status"]);
+    fields.ignore(Place::ResponsesItem);
     let kind = fields.take("type");
     let (role, value) = match kind.as_ref().map_or(Some("message"), |kind| kind.value().as_text()) {
         Some("message") => {
@@ -36,8 +37,6 @@ fn read_item(field: Field, conversation: &mut Conversation) -> Result<(), Reques
                 "system" | "developer" => Role::System,
                 _ => return unknown(&format!("{path}.role"), &role),
             };
-            // It says whether a message comes before calls, which its place says as well.
-            fields.ignore(&["phase"]);
             let parts = content(fields.require("content")?)?;
             fields.end()?;
             conversation.add(role, &path, parts);
@@ -56,7 +55,7 @@ fn read_item(field: Field, conversation: &mut Conversation) -> Result<(), Reques
             let content = content(fields.require("output")?)?;
             (Role::User, Part::ToolResult(ToolResult { call_id, content, outcome: Outcome::Worked }))
         }
-        Some("reasoning") => (Role::Assistant, read_reasoning(&mut fields)?),
+        Some("reasoning") => (Role::Assistant, read_reasoning(&mut fields, end_paragraph)?),
         _ => {
             let refused = "only messages, reasoning and functions are converted";
             return kind.map_or(Ok(()), |kind| Err(kind.unsupported(refused)));
@@ -67,15 +66,23 @@ fn read_item(field: Field, conversation: &mut Conversation) -> Result<(), Reques
     Ok(())
 }
 
-/// Reads reasoning: its summary, and what only its provider can read.
-pub(super) fn read_reasoning(fields: &mut Fields) -> Result<Part, RequestError> {
+/// Refuses what is left of a paragraph of reasoning in a request.
+fn end_paragraph(mut part: Fields) -> Result<(), RequestError> {
+    part.ignore(Place::ResponsesParagraph);
+    part.end()
+}
+
+/// Reads reasoning: its summary, and what only its provider can read. `end` gets what is left of each paragraph.
+pub(super) fn read_reasoning(
+    fields: &mut Fields,
+    end: impl Fn(Fields) -> Result<(), RequestError>,
+) -> Result<Part, RequestError> {
     let mut paragraphs = Vec::new();
     for name in ["summary", "content"] {
         for part in fields.list(name)? {
             let mut part = part.object()?;
-            part.ignore(&["type"]);
             paragraphs.push(part.require("text")?.text()?);
-            part.end()?;
+            end(part)?;
         }
     }
     let signature = fields.text("encrypted_content")?;
@@ -98,7 +105,7 @@ fn content_part(field: Field) -> Result<Part, RequestError> {
     let part = match kind.value().as_text() {
         Some("input_text") => Part::Text(fields.require("text")?.text()?),
         Some("output_text") => {
-            fields.ignore(&["annotations", "logprobs"]);
+            fields.ignore(Place::ResponsesText);
             Part::Text(fields.require("text")?.text()?)
         }
         Some("refusal") => Part::Refusal(fields.require("refusal")?.text()?),
@@ -111,9 +118,7 @@ fn content_part(field: Field) -> Result<Part, RequestError> {
                     |file| Err(file.unsupported("only URLs and base64 are converted")),
                 )?,
             };
-            let invalid = url.invalid("must be a URL, or a data URL with a media type and base64");
-            let source = ImageSource::of_url(url.text()?).ok_or(invalid)?;
-            Part::Image(Image { source, detail })
+            Part::Image(Image { source: ImageSource::read_url(url)?, detail })
         }
         _ => return Err(kind.unsupported("only text and images are converted")),
     };

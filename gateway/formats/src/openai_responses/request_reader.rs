@@ -6,29 +6,19 @@ use crate::conversation::{
 use crate::conversion::RequestFacts;
 use crate::error::RequestError;
 use crate::fields::{Field, Fields, unknown};
+use crate::ignored::Place;
 use crate::openai_chat;
-
-/// Fields without effect on the answer. The limit of `max_tool_calls` is for built-in tools, which are refused.
-const IGNORED: [&str; 7] = [
-    "metadata",
-    "store",
-    "prompt_cache_key",
-    "prompt_cache_retention",
-    "safety_identifier",
-    "stream_options",
-    "max_tool_calls",
-];
 
 /// Reads a request.
 pub(crate) fn read_request(
     mut fields: Fields,
     facts: &RequestFacts<'_>,
 ) -> Result<Conversation, RequestError> {
-    fields.ignore(&IGNORED);
-    fields.ignore_default("background", &[false.into()]);
-    fields.ignore_default("truncation", &["disabled".into()]);
-    fields.ignore_default("service_tier", &["auto".into(), "default".into()]);
-    fields.ignore_default("top_logprobs", &[0_u64.into()]);
+    fields.ignore(Place::ResponsesRequest);
+    if let Some(mut options) = fields.object("stream_options")? {
+        options.ignore(Place::ResponsesStreamOptions);
+        options.end()?;
+    }
     let body_model = fields.require("model")?.text()?;
     let mut conversation = Conversation {
         model: facts.model.map_or(body_model, str::to_owned),

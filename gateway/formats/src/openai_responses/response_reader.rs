@@ -52,7 +52,7 @@ fn read_item(mut item: Fields, parts: &mut Vec<Part>) -> Result<(), ResponseErro
             arguments: item.require("arguments")?.text()?,
         })),
         Some("reasoning") => {
-            let reasoning = read_reasoning(&mut item)?;
+            let reasoning = read_reasoning(&mut item, |_| Ok(()))?;
             // Without a summary or anything to send back, it says nothing.
             if reasoning != (Part::Reasoning { text: String::new(), signature: None }) {
                 parts.push(reasoning);

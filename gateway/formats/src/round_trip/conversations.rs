@@ -62,13 +62,19 @@ fn image() -> impl Strategy<Value = Part> {
 /// The arguments of a call, and what it returned: a text and an image, or an error.
 type Call = (String, String, Option<Part>, bool);
 
-/// A question, and the calls, results and words that answer it.
-type Exchange = (Vec<Part>, Vec<String>, Vec<Call>);
+/// A question, and the reasoning, words, calls and results that answer it.
+type Exchange = (Vec<Part>, Option<Part>, Vec<String>, Vec<Call>);
 
 fn exchange() -> impl Strategy<Value = Exchange> {
     let question = prop::collection::vec(prop_oneof![3 => text().prop_map(Part::Text), 1 => image()], 1..3);
     let call = (arguments(), text(), prop::option::weighted(0.3, image()), any::<bool>());
-    (question, prop::collection::vec(text(), 1..3), prop::collection::vec(call, 0..3))
+    let words = prop::collection::vec(text(), 1..3);
+    (question, prop::option::of(reasoning()), words, prop::collection::vec(call, 0..3))
+}
+
+/// Reasoning that its provider can read again.
+pub(super) fn reasoning() -> impl Strategy<Value = Part> {
+    (text(), text()).prop_map(|(text, signature)| Part::Reasoning { text, signature: Some(signature) })
 }
 
 fn tool_choice() -> impl Strategy<Value = Option<ToolChoice>> {
@@ -160,9 +166,10 @@ pub(super) fn conversation() -> impl Strategy<Value = Conversation> {
                 conversation.add(Role::System, "", vec![given(Part::Text(system))]);
             }
             let mut count = 0;
-            for (question, words, calls) in exchanges {
+            for (question, reasoning, words, calls) in exchanges {
                 conversation.add(Role::User, "", question.into_iter().map(given).collect());
-                let mut said: Vec<Part> = words.into_iter().map(Part::Text).collect();
+                let mut said: Vec<Part> =
+                    reasoning.into_iter().chain(words.into_iter().map(Part::Text)).collect();
                 let mut results = Vec::new();
                 for (arguments, result, image, has_failed) in calls {
                     let (id, name) = (format!("call_{count}"), TOOLS[count % TOOLS.len()].to_owned());
@@ -220,6 +227,11 @@ pub(super) fn of_formats(mut conversation: Conversation, formats: [Format; 2]) -
             (*name, *description, *strictness) = (None, None, Strictness::Always);
         }
     }
+    if !have(&[OpenaiResponses, Anthropic]) {
+        for turn in &mut conversation.turns {
+            turn.parts.retain(|part| !matches!(part.value, Part::Reasoning { .. }));
+        }
+    }
     let has_images_in_results = have(&[OpenaiResponses, Anthropic]);
     for part in conversation.turns.iter_mut().flat_map(|turn| &mut turn.parts) {
         match &mut part.value {
@@ -240,6 +252,23 @@ pub(super) fn of_formats(mut conversation: Conversation, formats: [Format; 2]) -
             | Part::Reasoning { .. }
             | Part::RedactedReasoning(_)
             | Part::ToolCall(_) => {}
+        }
+    }
+    conversation
+}
+
+/// What a conversation says after it passed through two formats. OpenAI's have no mark for a tool that failed: the text of
+/// its result says it. That text is no mark again, since a client of OpenAI's may mean what a tool found.
+pub(super) fn passed_through(mut conversation: Conversation, formats: [Format; 2]) -> Conversation {
+    if !formats.iter().any(|format| matches!(format, Format::OpenaiChat | Format::OpenaiResponses)) {
+        return conversation;
+    }
+    for part in conversation.turns.iter_mut().flat_map(|turn| &mut turn.parts) {
+        if let Part::ToolResult(result) = &mut part.value
+            && result.outcome == Outcome::Failed
+        {
+            let text = object! { "error": result.text().unwrap() }.to_text();
+            (result.content, result.outcome) = (vec![given(Part::Text(text))], Outcome::Worked);
         }
     }
     conversation
@@ -280,10 +309,8 @@ pub(super) fn meaning(conversation: Conversation) -> String {
         for part in turn.parts {
             lines.push(match part.value {
                 Part::ToolResult(result) => {
-                    let id = result.call_id.clone();
-                    // A format without a mark for a failure says it in the text.
-                    let content = result.plain_content().unwrap();
-                    format!("{id} {:?}", content.iter().map(|part| &part.value).collect::<Vec<_>>())
+                    let content: Vec<&Part> = result.content.iter().map(|part| &part.value).collect();
+                    format!("{} {:?} {content:?}", result.call_id, result.outcome)
                 }
                 part => format!("{part:?}"),
             });

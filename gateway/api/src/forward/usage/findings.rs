@@ -3,11 +3,23 @@
 use chrono::{DateTime, Datelike as _, Utc};
 use http::HeaderMap;
 
-use super::UsageReport;
 use super::document::Member;
 use super::framing::Framing;
 use super::provider_text::{answered_string, clean_answer};
 use super::shape::{ReportedUsage, Shape, TokenCounts};
+
+/// The facts that a provider's answer reports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct UsageReport {
+    pub(crate) reported: ReportedUsage,
+    /// Whether the stream has so far reported only the usage of its input: Anthropic's begin with it.
+    pub(crate) is_preliminary: bool,
+    /// The text of the last `usage`.
+    pub(crate) raw_usage: Option<String>,
+    pub(crate) response_id: Option<String>,
+    pub(crate) model: Option<String>,
+    pub(crate) timestamp: Option<DateTime<Utc>>,
+}
 
 /// The longest raw usage that is stored, in characters.
 const MAX_RAW: usize = 4096;

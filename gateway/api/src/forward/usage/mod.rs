@@ -27,14 +27,13 @@ mod scanner;
 mod shape;
 mod unpriced;
 
-use chrono::{DateTime, Utc};
-
 pub(crate) use self::bedrock_forms::has_known_form;
 pub(crate) use self::bedrock_request::{read_bedrock_options, unpriced_at_bedrock};
 pub(crate) use self::chunk::ChunkFilter;
 pub(crate) use self::content::{Content, content};
 pub use self::decoders::DecoderMemory;
 pub(crate) use self::decoders::Decoders;
+pub(crate) use self::findings::UsageReport;
 pub(crate) use self::form::{FormExtent, FormOptions, read_form};
 pub(crate) use self::output_limit::{BedrockLimit, LimitMember};
 pub(crate) use self::request::{
@@ -43,16 +42,3 @@ pub(crate) use self::request::{
 pub(crate) use self::scanner::{Reading, Scanner};
 pub(crate) use self::shape::{ReportedUsage, Shape};
 pub(crate) use self::unpriced::{Unpriced, unpriced_member};
-
-/// The facts that a provider's answer reports.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct UsageReport {
-    pub(crate) reported: ReportedUsage,
-    /// Whether the stream has so far reported only the usage of its input: Anthropic's begin with it.
-    pub(crate) is_preliminary: bool,
-    /// The text of the last `usage`.
-    pub(crate) raw_usage: Option<String>,
-    pub(crate) response_id: Option<String>,
-    pub(crate) model: Option<String>,
-    pub(crate) timestamp: Option<DateTime<Utc>>,
-}
