@@ -165,8 +165,8 @@ impl RowAudit<'_> {
             while !comparison.is_done() {
                 self.approach::<P>(client, partition).await?;
                 let hold = client.transaction().await?;
-                let held = HOLD_PARTITION.replace("{schema}", self.live);
-                let position = hold.query_one(&held, &[&partition.number()]).await?.try_get("position")?;
+                let lock = HOLD_PARTITION.replace("{schema}", self.live);
+                let position = hold.query_one(&lock, &[&partition.number()]).await?.try_get("position")?;
                 self.fold_up_to::<P>(partition, position).await?;
                 comparison.next(&hold, position, &mut self.tallies).await?;
                 hold.commit().await?;
