@@ -159,8 +159,8 @@ fn every_method_passes_with_its_body() {
         let merchant = Merchant::funded("1").await;
         let endpoint = merchant.instance.provider.endpoint(|_| json(200, &json!({})));
         for method in ["GET", "POST", "PUT", "PATCH", "DELETE"] {
-            for path in ["/v1/forward", "/v1/forward/"] {
-                let target = format!("{path}?u={}", endpoint.url);
+            for before in ["/v1/forward?u=", "/v1/forward/?u=", "/v1/forward/"] {
+                let target = format!("{before}{}", endpoint.url);
                 reached(&merchant, &endpoint, method, target.clone()).await;
                 let request = Request::new(method, target).json(&json!({"of": method}));
                 merchant.send(&merchant.secret_key, request).await.expect(200);
@@ -169,6 +169,7 @@ fn every_method_passes_with_its_body() {
                 assert_eq!(call.body, json!({"of": method}).to_string().into_bytes());
             }
         }
+        reached(&merchant, &endpoint, "HEAD", format!("/v1/forward/{}", endpoint.url)).await;
     });
 }
 
