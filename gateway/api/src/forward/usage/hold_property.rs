@@ -265,9 +265,8 @@ impl Drawn {
     fn most_input(&self, model_limit: Option<u64>) -> u64 {
         let images = |number: u64| model_limit.map_or(self.input_bytes, |limit| limit * number);
         match self.input_kind {
-            InputKind::Image => images(1),
             InputKind::Inputs(number, Medium::Images) if self.path == EMBEDDINGS => images(number),
-            InputKind::Inputs(_, Medium::Images) => images(1),
+            InputKind::Image | InputKind::Inputs(_, Medium::Images) => images(1),
             InputKind::Requests(number, Medium::Images) => images(number),
             InputKind::Tools { described: 0, named: 0 }
             | InputKind::Text

@@ -77,13 +77,10 @@ fn tool(format: Format) -> Value {
 
 /// The most input of a converted call, which is one conversation.
 fn most_input(drawn: &Drawn, model_limit: Option<u64>) -> u64 {
-    match drawn.input_kind {
-        InputKind::Tools { described, named } => {
-            drawn.input_bytes + ADDED_FOR_TOOLS * u64::from(described + named > 0)
-        }
-        _ if drawn.is_text() => drawn.input_bytes,
-        _ => model_limit.unwrap_or(drawn.input_bytes),
+    if let InputKind::Tools { described, named } = drawn.input_kind {
+        return drawn.input_bytes + ADDED_FOR_TOOLS * u64::from(described + named > 0);
     }
+    if drawn.is_text() { drawn.input_bytes } else { model_limit.unwrap_or(drawn.input_bytes) }
 }
 
 impl Shop {
