@@ -1,4 +1,5 @@
-//! The exit code of the commands that judge the ledger: `audit`, `export`, `archive`, `projections` and `log`. There is one rule:
+//! The exit code of the commands that judge the ledger: `audit`, `export`, `archive`, `projections` and `log`, and of `prices
+//! compare`. There is one rule:
 //!
 //! - 0: the command did what it was asked to, and found nothing wrong.
 //! - 1: something is wrong with the log or with what was made of it, or a difference was found.

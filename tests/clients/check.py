@@ -11,6 +11,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 
@@ -30,8 +31,11 @@ HERE = pathlib.Path(__file__).resolve().parent
 CLIENTS_AT_ONCE = 3
 CALLS_AT_ONCE = 4
 
-# The longest run of one client.
+# The longest run of one client. A worker in Python then lists where its threads are, and ends.
 CLIENT_SECONDS = 300
+
+# How much later a worker is killed that has not ended by itself.
+LEEWAY_SECONDS = 10
 
 
 def prepare(instance, api, meters, client, route, scenario, number, provider, endpoint):
@@ -64,7 +68,8 @@ def prepare(instance, api, meters, client, route, scenario, number, provider, en
 def command(client, installed):
     if client.environment == "node":
         return ["node", str(installed / "node" / "worker.mjs"), client.module]
-    return [str(installed / client.environment / "bin" / "python"), str(HERE / "python" / "worker.py"), client.module]
+    python = [str(installed / client.environment / "bin" / "python"), str(HERE / "python" / "worker.py")]
+    return [*python, client.module, str(CLIENT_SECONDS)]
 
 
 def environment():
@@ -74,15 +79,27 @@ def environment():
 
 
 def run_client(client, jobs, installed):
-    """What the client saw of each job, by its id."""
-    done = subprocess.run(
-        command(client, installed), input=json.dumps(jobs), capture_output=True, text=True,
-        timeout=CLIENT_SECONDS, env=environment(),
-    )
-    results = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    """What the client saw of each job, by its id, and what is wrong with the end of its worker; None if nothing is. Of a worker
+    in Python that does not end in time, that is where each of its threads is."""
+    given = {"input": json.dumps(jobs), "text": True, "env": environment(), "timeout": CLIENT_SECONDS + LEEWAY_SECONDS}
+    # Files: a process that the worker started would keep a pipe open.
+    with tempfile.TemporaryFile("w+") as stdout, tempfile.TemporaryFile("w+") as stderr:
+        try:
+            ended = subprocess.run(command(client, installed), stdout=stdout, stderr=stderr, **given)
+            wrong = f"ended with {ended.returncode}" if ended.returncode else None
+        except subprocess.TimeoutExpired:
+            wrong = f"did not end within {CLIENT_SECONDS + LEEWAY_SECONDS} s"
+        stdout.seek(0)
+        stderr.seek(0)
+        results = [json.loads(line) for line in stdout if line.startswith("{") and line.endswith("}\n")]
+        said = stderr.read()
     results = {result["id"]: result for result in results}
-    missing = {"raised": f"{client.name} ended with {done.returncode}:\n{done.stderr[-2000:]}"}
-    return {job["id"]: results.get(job["id"], missing) for job in jobs}
+    # The threads are listed behind this word.
+    listed = said.rfind("Timeout (")
+    said = said[listed:] if listed >= 0 else said[-2000:]
+    missing = {"raised": f"its worker {wrong or 'ended'} without an answer"}
+    answers = {job["id"]: results.get(job["id"], missing) for job in jobs}
+    return answers, wrong and f"{client.name}: its worker {wrong}; {len(results)} of {len(jobs)} jobs have an answer:\n{said}"
 
 
 def judge(api, job, result, calls):
@@ -135,9 +152,10 @@ def main(program, data, installed):
     with concurrent.futures.ThreadPoolExecutor(CLIENTS_AT_ONCE) as pool:
         jobs_of = [[job for job in jobs if job["client"] == client.name] for client in clients]
         pairs = [pair for pair in zip(clients, jobs_of) if pair[1]]
-        results = {}
-        for result in pool.map(lambda pair: run_client(*pair, installed), pairs):
-            results.update(result)
+        results, ends = {}, []
+        for answers, wrong_end in pool.map(lambda pair: run_client(*pair, installed), pairs):
+            results.update(answers)
+            ends += [wrong_end] if wrong_end else []
     ran = time.monotonic()
     passed, failed, cells, others = 0, 0, set(), set()
     calls = ended_calls(instance, jobs)
@@ -156,7 +174,7 @@ def main(program, data, installed):
             others.add((job["provider"], job["endpoint"], job["client"], job["scenario"]))
         elif not problems:
             cells.add((job["route"], job["client"], job["scenario"]))
-    checks = [("the log proves itself", lambda: proves_itself(instance))]
+    checks = [("every worker ends", lambda: "\n".join(ends) or None), ("the log proves itself", lambda: proves_itself(instance))]
     if not only:
         customer_id = apis[0].make_customer("examples")
         instance.credit(customer_id)
@@ -169,9 +187,9 @@ def main(program, data, installed):
         for client in exclusions.EXCLUDED:
             job = prepare(instance, apis[0], meters, client, "forward", "chat", f"excluded-{client.module}", client.provider or client.format, None)
             run = lambda client=client, job=job: exclusions.wrong(  # noqa: E731
-                job, run_client(client, [job], installed)[job["id"]], instance.journal()
+                job, run_client(client, [job], installed)[0][job["id"]], instance.journal()
             )
-            checks.append((f"{client.name} is excluded from forward by the path that it makes", run))
+            checks.append((f"{client.name} is excluded from forward by the credential that it makes", run))
         checks.append(("the tables of docs/clients.md are what passed", lambda: tables_are_right(cells, others)))
     with concurrent.futures.ThreadPoolExecutor(CLIENTS_AT_ONCE) as pool:
         problems = list(pool.map(lambda check: check[1](), checks))

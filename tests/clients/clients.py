@@ -118,6 +118,8 @@ class Client:
     cannot: tuple = ()
     # The provider that it is made for, if that is not the one of its format.
     provider: str = ""
+    # Whether forward gets the provider's URL in its path: the client puts its own path before the query of a base URL.
+    url_in_path: bool = False
 
 
 CLIENTS = [
@@ -131,10 +133,9 @@ CLIENTS = [
     Client("openai (npm)", "node", "openai", "openai", OPENAI, "/v1"),
     Client("anthropic (Python)", "python", "anthropic_client", "anthropic", [*CHAT, "thinking", *REFUSALS]),
     Client("@anthropic-ai/sdk (npm)", "node", "anthropic", "anthropic", [*CHAT, "thinking", *REFUSALS]),
-    # It puts its path before the query of the base URL, so it does not reach forward.
     Client(
         "google-genai (Python)", "python", "google_client", "google",
-        [*CHAT, "audio", "thinking", "embeddings", *REFUSALS], cannot=("forward", *MODEL_ENDPOINTS),
+        [*CHAT, "audio", "thinking", "embeddings", *REFUSALS], cannot=MODEL_ENDPOINTS, url_in_path=True,
     ),
     Client(
         "@google/genai (npm)", "node", "google", "google",
@@ -226,6 +227,8 @@ def provider_of(client, route):
 
 def base_url(client, route, gateway, mock, provider):
     """The base URL that the client is given. `mock` has the mock's addresses by provider."""
+    if route == "forward" and client.url_in_path:
+        return f"{gateway}/v1/forward/{mock[provider]}{client.base}"
     if route in ("forward", TO_OTHERS):
         return f"{gateway}/v1/forward?u={mock[provider]}{client.base}{model_path(client)}"
     if route == "rewrite":

@@ -124,11 +124,17 @@ fn pattern(path: &str) -> String {
         if is_word || (at, *segment) == (1, "v1") { segment } else { "{}" }
     });
     let shown: Vec<_> = shown.collect();
-    // The rest of a rewrite is the provider's URL.
-    if shown.get(2) == Some(&"rewrite") && shown.len() > 4 {
-        return [&shown[..4], &["{}"]].concat().join("/");
+    // The rest is the provider's URL.
+    let before_url = match shown.get(2) {
+        Some(&"rewrite") => 4,
+        Some(&"forward") => 3,
+        Some(_) | None => shown.len(),
+    };
+    let given = segments.get(before_url..).unwrap_or_default();
+    if given.iter().all(|segment| segment.is_empty()) {
+        return shown.join("/");
     }
-    shown.join("/")
+    [&shown[..before_url], &["{}"]].concat().join("/")
 }
 
 /// The shape of `value`, the member `name`: an object of shapes, a list of the different shapes of its items, or the name of
@@ -217,7 +223,11 @@ mod tests {
             ("/v1/customers/con_01ARZ3NDEKTSV4RRFFQ69G5FAV/wallet", "/v1/customers/{}/wallet"),
             ("/v1/manage/spend_keys/nobody", "/v1/manage/spend_keys/nobody"),
             ("/v1/rewrite/openai/https://a.example/v1/messages", "/v1/rewrite/openai/{}"),
+            ("/v1/rewrite/openai/", "/v1/rewrite/openai/"),
+            ("/v1/forward/https://a.example/v1/messages", "/v1/forward/{}"),
+            ("/v1/forward/nothing", "/v1/forward/{}"),
             ("/v1/forward/", "/v1/forward/"),
+            ("/v1/forward", "/v1/forward"),
         ] {
             assert_eq!(pattern(path), shown);
         }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use farthing_api::{Addresses, Config, Gateways, Pages, PagesUrl, ProofKey};
 
-pub(crate) use self::settings::Settings;
+pub(crate) use self::settings::{Settings, provider_host};
 use self::traces::TraceArgs;
 use crate::audit::operator_key::OperatorKey;
 use crate::database::{Database, KeyOverride};

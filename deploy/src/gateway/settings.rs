@@ -221,7 +221,8 @@ fn share(text: &str) -> Result<Decimal, String> {
     }
 }
 
-fn provider_host(text: &str) -> Result<ProviderHost, String> {
+/// Reads `NAME=HOST[:PORT]`.
+pub(crate) fn provider_host(text: &str) -> Result<ProviderHost, String> {
     let (name, authority) = text.split_once('=').ok_or("must be NAME=HOST or NAME=HOST:PORT")?;
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'_';
     if name.is_empty() || !name.bytes().all(plain) {

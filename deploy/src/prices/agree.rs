@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use chrono::NaiveDate;
+use clap::builder::NonEmptyStringValueParser;
 use serde::Serialize;
 
 use super::entry::{Entry, entries};
@@ -19,10 +20,10 @@ pub(crate) struct Args {
     /// The price file that must say the same.
     second: PathBuf,
     /// The source of the new file.
-    #[arg(long)]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     source: String,
     /// The licence of the new file.
-    #[arg(long)]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     licence: String,
 }
 

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use anyhow::Result;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::entry::{Name, entries, plain};
+use crate::exit_code::Soundness;
 use crate::output::{self, OutputFormat};
 use crate::price_files;
 
@@ -42,8 +42,8 @@ struct Difference {
     second: Map<String, Value>,
 }
 
-/// Runs the subcommand.
-pub(super) fn run(args: &Args) -> Result<ExitCode> {
+/// Runs the subcommand. Nothing is known of files that cannot be read.
+pub(super) fn run(args: &Args) -> Result<Soundness> {
     let (first, second) = (price_files::read_prices(&args.first)?, price_files::read_prices(&args.second)?);
     let (first, mut second) = (entries(&first), entries(&second));
     let mut comparison =
@@ -62,7 +62,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
         && comparison.only_in_first.is_empty()
         && comparison.only_in_second.is_empty();
     print(&comparison, args.format)?;
-    Ok(if is_same { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(Soundness::Sound.and(is_same))
 }
 
 /// The fields of both that differ.

@@ -4,10 +4,12 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
+use farthing_api::{BUILT_IN, ProviderHost};
 use serde::Serialize;
 
-use super::entry::entries;
+use super::entry::{Name, entries};
+use crate::gateway::provider_host;
 use crate::output::{self, OutputFormat};
 use crate::price_files;
 
@@ -16,6 +18,15 @@ use crate::price_files;
 pub(crate) struct Args {
     /// The price file.
     file: PathBuf,
+    /// A host of the gateways. Beside the built-in providers, those named here may have prices.
+    #[arg(
+        long = "provider-host",
+        env = "FARTHING_PROVIDER_HOST",
+        value_delimiter = ',',
+        value_name = "NAME=HOST[:PORT]",
+        value_parser = provider_host
+    )]
+    provider_hosts: Vec<ProviderHost>,
     #[command(flatten)]
     format: OutputFormat,
 }
@@ -35,14 +46,14 @@ struct Verdict {
 
 /// Runs the subcommand.
 pub(super) fn run(args: &Args) -> Result<ExitCode> {
-    let read = price_files::read(&args.file);
+    let read = models(args);
     if let (Err(error), true) = (&read, args.format.is_json()) {
         let error = Some(output::error_text(error));
         args.format.print(&Verdict { valid: false, models: None, providers: None, error })?;
         return Ok(ExitCode::FAILURE);
     }
-    let models = entries(&read?);
-    let providers: BTreeSet<&str> = models.keys().map(|name| name.provider.as_str()).collect();
+    let models = read?;
+    let providers: BTreeSet<&str> = models.iter().map(|name| name.provider.as_str()).collect();
     let (models, providers) = (models.len(), providers.len());
     if args.format.is_json() {
         args.format.print(&Verdict {
@@ -55,4 +66,21 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
         output::print_line(format!("valid: {models} names of models at {providers} providers"))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The models of the file. Each is at a provider that the gateways know: a call never reaches the price of another one.
+fn models(args: &Args) -> Result<Vec<Name>> {
+    let models: Vec<Name> = entries(&price_files::read(&args.file)?).into_keys().collect();
+    let is_known = |name: &str| {
+        BUILT_IN.iter().any(|facts| facts.name == name)
+            || args.provider_hosts.iter().any(|host| host.name == name)
+    };
+    if let Some(Name { provider, model }) = models.iter().find(|name| !is_known(&name.provider)) {
+        bail!(
+            "{} has a price of {model:?} at {provider:?}, which is no built-in provider: no call has this price. If the \
+             gateways name a host so, give validate their --provider-host",
+            args.file.display()
+        );
+    }
+    Ok(models)
 }

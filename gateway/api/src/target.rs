@@ -42,8 +42,8 @@ impl From<Error> for ApiError {
 /// A query string, split but otherwise unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Query<'a> {
-    /// `u`, undecoded.
-    url: Option<&'a str>,
+    /// `u`, undecoded, or the URL in the path.
+    url: Option<Cow<'a, str>>,
     repeated_url: bool,
     /// Every `metadata`, decoded; empty if it is not UTF-8 then.
     pub(super) metadata: Vec<String>,
@@ -63,7 +63,7 @@ impl<'a> Query<'a> {
             match decode(name, Plus::IsSpace).as_deref() {
                 Some("u") => {
                     query.repeated_url |= query.url.is_some();
-                    query.url = Some(value);
+                    query.url = Some(value.into());
                 }
                 Some("metadata") => query.metadata.push(decode(value, Plus::IsSpace).unwrap_or_default()),
                 Some("key") => {
@@ -76,10 +76,22 @@ impl<'a> Query<'a> {
         query
     }
 
+    /// The same query with the provider's URL from the path, `given`, which must be raw: what a client library appends to it
+    /// is not to be decoded. Proxies may make one slash of two. There must be no `u` beside it.
+    pub(super) fn with_url_in_path(&self, given: &str) -> Result<Self, Error> {
+        let absolute = ["http:/", "https:/"].iter().find(|scheme| begins_with(given, scheme)).map(|scheme| {
+            let (scheme, rest) = given.split_at(scheme.len());
+            format!("{scheme}/{}", rest.strip_prefix('/').unwrap_or(rest))
+        });
+        let absolute =
+            absolute.ok_or(Error::Invalid("in the path must begin with https:// or http://, unencoded"))?;
+        Ok(Self { url: Some(absolute.into()), repeated_url: self.url.is_some(), ..self.clone() })
+    }
+
     /// The URL to call: `u` with the rest of the query. A `key` that carried the credential is removed, and replaced by
     /// `provider_key` if given.
     pub(super) fn target(&self, key: KeyParameter, provider_key: Option<&str>) -> Result<Uri, Error> {
-        let given = self.url.filter(|url| !url.is_empty()).ok_or(Error::Missing)?;
+        let given = self.url.as_deref().filter(|url| !url.is_empty()).ok_or(Error::Missing)?;
         if self.repeated_url {
             return Err(Error::Invalid("is given more than once"));
         }
@@ -299,6 +311,56 @@ mod tests {
             ("u=HTTPS://h:8443/x", "https://h:8443/x"),
         ] {
             assert_eq!(target(query).as_deref(), Ok(url), "{query}");
+        }
+    }
+
+    fn target_in_path(given: &str, query: &str) -> Result<String, Error> {
+        let query = Query::read(query).with_url_in_path(given)?;
+        query.target(KeyParameter::IsCredential, None).map(|uri| uri.to_string())
+    }
+
+    #[test]
+    fn a_url_in_the_path_is_called_as_it_is() {
+        for (given, query, url) in [
+            ("https://api.x.ai", "", "https://api.x.ai/"),
+            ("https://api.x.ai/v1/m:do", "alt=sse&key=spk_k&b=%2F", "https://api.x.ai/v1/m:do?alt=sse&b=%2F"),
+            ("HTTPS://h:8443/x", "metadata=%7B%7D", "https://h:8443/x"),
+            ("https:/h/x", "", "https://h/x"),
+            ("http:/h//x", "", "http://h//x"),
+            // Encoded characters stay, and so does what a reader of paths would resolve.
+            ("https://h/a%2Fb%3Fc%23d%40e/../f", "g=h", "https://h/a%2Fb%3Fc%23d%40e/../f?g=h"),
+            ("https://h/https://i/x", "", "https://h/https://i/x"),
+        ] {
+            assert_eq!(target_in_path(given, query).as_deref(), Ok(url), "{given} {query}");
+        }
+        for given in [
+            "h/x",
+            "v1beta/models/m:generateContent",
+            "https%3A%2F%2Fh%2Fx",
+            "https%3A//h/x",
+            "/https://h/x",
+            "ftp://h/x",
+            "https:h/x",
+            "https:///h/x",
+            "https:////h/x",
+            "https://user@h/x",
+            "https://user:pw@h/x",
+            "https://h%40i/x",
+            "https://h%2Fi/x",
+            "https://h%23i/x",
+            "https://h%3Fi/x",
+            "https://h\\@i/x",
+            "https://h:0/x",
+            "https://0x7f.1/x",
+            "https:/",
+            "https://",
+        ] {
+            assert!(matches!(target_in_path(given, ""), Err(Error::Invalid(_))), "{given}");
+        }
+        // The provider has one URL.
+        for query in ["u=https://i/y", "a=b&u=https://h/x", "%75=", "u=https://h/x&u=https://h/x"] {
+            let twice = Err(Error::Invalid("is given more than once"));
+            assert_eq!(target_in_path("https://h/x", query), twice, "{query}");
         }
     }
 

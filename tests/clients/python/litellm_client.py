@@ -3,9 +3,12 @@
 import json
 import os
 
-# Read at import: without it, the package downloads its price list.
+# Without them, the package downloads its price list when it is imported, and a list of headers in its first call to Anthropic.
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
+os.environ["LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS"] = "True"
 
+# litellm imports it in its first call, while openai, which it calls in another thread, takes whatever is imported of it by then.
+import httpx2  # noqa: E402, F401
 import litellm  # noqa: E402
 
 from tasks import CITY, IMAGE_URL, LISTEN, LOOK, PNG, QUESTION, READ_BEFORE_LEAVING, TEXTS, WAV, WEATHER  # noqa: E402

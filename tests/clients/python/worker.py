@@ -1,7 +1,9 @@
-"""Runs the scenarios of one Python client: `worker.py MODULE` reads jobs as JSON from stdin and prints one JSON line for
-each. The module has a function for each scenario, which takes the job and returns what the client saw."""
+"""Runs the scenarios of one Python client: `worker.py MODULE SECONDS` reads jobs as JSON from stdin and prints one JSON line
+for each. The module has a function for each scenario, which takes the job and returns what the client saw. After SECONDS the
+worker writes to stderr where each of its threads is, and ends, also if it hangs at its import or its exit."""
 
 import concurrent.futures
+import faulthandler
 import importlib
 import json
 import sys
@@ -27,10 +29,13 @@ def run(module, job):
 
 
 def main():
+    faulthandler.dump_traceback_later(float(sys.argv[2]), exit=True)
     module = importlib.import_module(sys.argv[1])
-    jobs = [Job(job) for job in json.load(sys.stdin)]
+    first, *others = [Job(job) for job in json.load(sys.stdin)]
+    # Alone: some packages import parts of themselves in their first call, which goes wrong in several threads at once.
+    print(json.dumps(run(module, first)), flush=True)
     with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
-        for result in pool.map(lambda job: run(module, job), jobs):
+        for result in pool.map(lambda job: run(module, job), others):
             print(json.dumps(result), flush=True)
 
 

@@ -1,12 +1,17 @@
 //! Credentials: every header that can carry one, in every form (interface.md, Authentication; completion.md section 3).
 
+use std::collections::BTreeSet;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use farthing_tests::client::Request;
+use farthing_tests::managed::Managed;
 use farthing_tests::merchant::{Merchant, encoded, forward, token};
-use farthing_tests::provider::json;
+use farthing_tests::provider::{json, json_text};
 use farthing_tests::run;
 use serde_json::{Value, json};
+
+use super::rewrite::{COMPLETION, COST, openai_body, rewrite};
 
 const CARRIERS: [&str; 6] =
     ["Authorization", "x-api-key", "x-goog-api-key", "xi-api-key", "api-key", "?key="];
@@ -19,50 +24,57 @@ fn carried(request: Request, carrier: &str, credential: &str) -> Request {
     }
 }
 
+/// Every form of a credential of this merchant's secret key, with the mode of charging that it means. The customer and the
+/// meter are new.
+async fn shapes(merchant: &Merchant) -> Vec<(String, &'static str)> {
+    let customer = merchant.customer("100").await;
+    let meter = merchant.call_meter("0.01").await;
+    let shown = merchant.get(&format!("/v1/connections/{}", customer.id)).await.expect(200);
+    let connection_secret = shown["connection_secret"].as_str().unwrap();
+    let key = &merchant.secret_key;
+    vec![
+        (key.clone(), "merchant"),
+        (token(&json!({"secret_key": key})), "merchant"),
+        (token(&json!({"secret_key": key, "meter_slug": meter.slug})), "meter_only"),
+        (token(&json!({"secret_key": key, "product_secret": meter.secret})), "meter_only"),
+        (token(&json!({"secret_key": key, "meter_id": meter.id})), "meter_only"),
+        (token(&json!({"secret_key": key, "customer_id": customer.id})), "customer"),
+        (token(&json!({"secret_key": key, "connection_id": customer.id})), "customer"),
+        (token(&json!({"secret_key": key, "connection_secret": connection_secret})), "customer"),
+        (merchant.billing(&customer, &meter), "customer_billing"),
+        (
+            token(
+                &json!({"secret_key": key, "customer_id": customer.reference_id, "meter_slug": meter.slug}),
+            ),
+            "customer_billing",
+        ),
+        (
+            token(
+                &json!({"secret_key": key, "connection_secret": connection_secret, "product_secret": meter.secret}),
+            ),
+            "customer_billing",
+        ),
+        (
+            token(&json!({
+                "secret_key": key, "customer_id": customer.id, "meter_slug": meter.slug, "disable_billing": true,
+            })),
+            "recorded",
+        ),
+        (
+            token(&json!({
+                "secret_key": key, "connection_secret": null, "product_secret": null, "provider_key": "theirs",
+            })),
+            "metering_only",
+        ),
+    ]
+}
+
 #[test]
 fn every_carrier_accepts_every_form_of_credential_and_none_reaches_the_provider() {
     run(async {
         let merchant = Merchant::funded("100").await;
-        let customer = merchant.customer("100").await;
-        let meter = merchant.call_meter("0.01").await;
-        let shown = merchant.get(&format!("/v1/connections/{}", customer.id)).await.expect(200);
-        let connection_secret = shown["connection_secret"].as_str().unwrap();
+        let shapes = shapes(&merchant).await;
         let key = &merchant.secret_key;
-        let shapes = [
-            (key.clone(), "merchant"),
-            (token(&json!({"secret_key": key})), "merchant"),
-            (token(&json!({"secret_key": key, "meter_slug": meter.slug})), "meter_only"),
-            (token(&json!({"secret_key": key, "product_secret": meter.secret})), "meter_only"),
-            (token(&json!({"secret_key": key, "meter_id": meter.id})), "meter_only"),
-            (token(&json!({"secret_key": key, "customer_id": customer.id})), "customer"),
-            (token(&json!({"secret_key": key, "connection_id": customer.id})), "customer"),
-            (token(&json!({"secret_key": key, "connection_secret": connection_secret})), "customer"),
-            (merchant.billing(&customer, &meter), "customer_billing"),
-            (
-                token(
-                    &json!({"secret_key": key, "customer_id": customer.reference_id, "meter_slug": meter.slug}),
-                ),
-                "customer_billing",
-            ),
-            (
-                token(
-                    &json!({"secret_key": key, "connection_secret": connection_secret, "product_secret": meter.secret}),
-                ),
-                "customer_billing",
-            ),
-            (
-                token(&json!({
-                    "secret_key": key, "customer_id": customer.id, "meter_slug": meter.slug, "disable_billing": true,
-                })),
-                "recorded",
-            ),
-            (
-                token(&json!({
-                    "secret_key": key, "connection_secret": null, "product_secret": null, "provider_key": "theirs",
-                })),
-                "metering_only",
-            ),
-        ];
         let endpoint = merchant.instance.provider.endpoint(|_| json(200, &json!({"usage": {"tokens": 7}})));
         for carrier in CARRIERS {
             for (credential, charge) in &shapes {
@@ -81,6 +93,70 @@ fn every_carrier_accepts_every_form_of_credential_and_none_reaches_the_provider(
                 assert!(!seen.contains(key), "{carrier}: {seen}");
             }
         }
+    });
+}
+
+/// What a metered call has in common with the same call through forward.
+fn terms(metered: &Value) -> Value {
+    let names =
+        ["usage", "fee", "total_merchant_cost", "total_wallet_cost", "total_request_cost", "marks", "model"];
+    names.iter().map(|name| metered[*name].clone()).collect()
+}
+
+#[test]
+fn every_form_of_credential_is_charged_at_a_model_endpoint_and_by_rewrite_as_forward_charges_it() {
+    run(async {
+        let managed = Managed::start(&[]).await;
+        let merchant = Merchant::funded("100").await;
+        let path = "/v1/chat/completions";
+        let endpoint = managed.openai.endpoint_at(path, |_| json_text(200, COMPLETION));
+        let body = openai_body("gpt-4o");
+        let mut seen = BTreeSet::new();
+        for (credential, charge) in shapes(&merchant).await {
+            let forwarded = managed.send(&credential, forward("POST", &endpoint.url).json(&body)).await;
+            forwarded.expect(200);
+            let oracle = merchant.charged(&forwarded).await;
+            for request in [
+                Request::new("POST", path).json(&body),
+                Request::new("POST", "/v1/messages").json(&body),
+                rewrite("anthropic", &endpoint.url, &body),
+            ] {
+                let target = request.target.clone();
+                let response = managed.send(&credential, request).await;
+                response.expect(200);
+                let opened = merchant.log.event(&format!("{}/opened", response.request_id())).await.unwrap();
+                assert_eq!(opened.body["charge"], charge, "{target}");
+                assert_eq!(terms(&merchant.charged(&response).await), terms(&oracle), "{charge} {target}");
+                let call = endpoint.calls().pop().unwrap();
+                let key = if charge == "metering_only" { "theirs" } else { "sk-managed-openai" };
+                assert_eq!(call.head.all("authorization"), [format!("Bearer {key}")], "{charge} {target}");
+                let head = format!("{:?}", call.head);
+                assert!(
+                    !head.contains(&credential) && !head.contains(&merchant.secret_key),
+                    "{target}: {head}"
+                );
+            }
+            seen.insert((
+                charge,
+                oracle["total_merchant_cost"].to_string(),
+                oracle["total_wallet_cost"].to_string(),
+            ));
+        }
+        // Each mode has costs of its own: the price of gpt-4o, and the fee with its service charge.
+        let expected = [
+            ("customer", "0.0000000000", COST),
+            ("customer_billing", "0.0001900000", "0.0135000000"),
+            ("merchant", COST, "0.0000000000"),
+            ("meter_only", COST, "0.0000000000"),
+            ("metering_only", "0.0000000000", "0.0000000000"),
+            ("recorded", "0.0136900000", "0.0000000000"),
+        ];
+        let quoted = |amount: &str| format!("\"{amount}\"");
+        assert_eq!(
+            seen,
+            expected.map(|(charge, merchants, wallets)| (charge, quoted(merchants), quoted(wallets))).into()
+        );
+        merchant.nothing_is_held().await;
     });
 }
 

@@ -54,28 +54,31 @@ fn private_and_local_addresses_are_refused_in_every_spelling() {
             "198.18.0.1",
         ] {
             let url = format!("http://{host}:{port}{}", endpoint.path);
-            let target = format!("/v1/forward?u={}", encoded(&url));
-            let request = Request::new("GET", target).bearer(&merchant.secret_key);
-            let response = request.send(gateway.address).await.unwrap();
-            // Spellings that the resolver does not accept are unreachable; no call may reach the endpoint.
-            match response.status {
-                400 => {
-                    let code = response.json()["error"]["code"].as_str().unwrap().to_owned();
-                    assert!(
-                        code == "forward_url_forbidden" || code == "forward_url_invalid",
-                        "{host}: {code}"
-                    );
-                }
-                _ => {
-                    response.refused(502, "provider_unreachable");
+            for target in [format!("/v1/forward?u={}", encoded(&url)), format!("/v1/forward/{url}")] {
+                let request = Request::new("GET", target).bearer(&merchant.secret_key);
+                let response = request.send(gateway.address).await.unwrap();
+                // Spellings that the resolver does not accept are unreachable; no call may reach the endpoint.
+                match response.status {
+                    400 => {
+                        let code = response.json()["error"]["code"].as_str().unwrap().to_owned();
+                        assert!(
+                            code == "forward_url_forbidden" || code == "forward_url_invalid",
+                            "{host}: {code}"
+                        );
+                    }
+                    _ => {
+                        response.refused(502, "provider_unreachable");
+                    }
                 }
             }
         }
         assert!(endpoint.calls().is_empty(), "a call bypassed the guard");
         for host in ["127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "169.254.169.254", "10.0.0.1"] {
-            let url = encoded(&format!("http://{host}:{port}/"));
-            let request = Request::new("GET", format!("/v1/forward?u={url}")).bearer(&merchant.secret_key);
-            request.send(gateway.address).await.unwrap().refused(400, "forward_url_forbidden");
+            let url = format!("http://{host}:{port}/");
+            for target in [format!("/v1/forward?u={}", encoded(&url)), format!("/v1/forward/{url}")] {
+                let request = Request::new("GET", target).bearer(&merchant.secret_key);
+                request.send(gateway.address).await.unwrap().refused(400, "forward_url_forbidden");
+            }
         }
         merchant.nothing_is_held().await;
         assert!(merchant.events().await.iter().all(|event| event.kind != "request.metered"));

@@ -122,7 +122,34 @@ fn a_file_without_its_origin_is_compared_and_not_valid() {
     let wrong = whole.with_file_name("wrong.json");
     std::fs::write(&wrong, r#"{"source":"s","models":[{"provider":"p","model":"m","input_per_1m":"-1"}]}"#)
         .unwrap();
-    assert_eq!(prices(&["compare", shown(&whole), shown(&wrong)]).status.code(), Some(1));
+    for (first, second) in [(&whole, &wrong), (&wrong, &whole)] {
+        let output = prices(&["compare", shown(first), shown(second)]);
+        assert_eq!((output.status.code(), text(&output)), (Some(2), String::new()));
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(error.contains("wrong.json") && error.contains("between 0 and 1000000"), "{error}");
+    }
+}
+
+#[test]
+fn a_comparison_of_what_cannot_be_read_ends_with_2_and_says_nothing_of_a_difference() {
+    let whole = file("unreadable", "whole.json", "2026-11-20", FIRST);
+    let json = whole.with_file_name("no.json");
+    std::fs::write(&json, "{").unwrap();
+    let missing = whole.with_file_name("missing.json");
+    for (first, second, named) in [
+        (&whole, &json, &json),
+        (&json, &whole, &json),
+        (&whole, &missing, &missing),
+        (&missing, &missing, &missing),
+    ] {
+        for more in [&[][..], &["--json"]] {
+            let output = prices(&[&["compare", shown(first), shown(second)], more].concat());
+            assert_eq!((output.status.code(), text(&output)), (Some(2), String::new()), "{output:?}");
+            assert!(String::from_utf8_lossy(&output.stderr).contains(shown(named)), "{output:?}");
+        }
+    }
+    let output = prices(&["compare", shown(&whole)]);
+    assert_eq!(output.status.code(), Some(2), "bad usage");
 }
 
 #[test]
@@ -141,7 +168,11 @@ fn a_file_of_what_two_others_agree_on_is_valid() {
     );
     let path = first.with_file_name("agreed.json");
     std::fs::write(&path, &output.stdout).unwrap();
-    assert_eq!(told(&["validate", shown(&path)]).0, Some(0));
+    assert_eq!(told(&["validate", shown(&path), "--provider-host", "p=p.example"]).0, Some(0));
+    for arguments in [["--source", "s", "--licence", ""], ["--source", "", "--licence", "l"]] {
+        let output = prices(&[&["agree", shown(&first), shown(&second)], &arguments[..]].concat());
+        assert_eq!((output.status.code(), text(&output)), (Some(2), String::new()), "no such file is valid");
+    }
     let other = file("agree", "other.json", "2026-11-22", r#"{"provider":"x","model":"y","per_second":"1"}"#);
     let output = prices(&["agree", shown(&first), shown(&other), "--source", "s", "--licence", "l"]);
     assert_eq!((output.status.code(), text(&output)), (Some(1), String::new()));
@@ -150,8 +181,9 @@ fn a_file_of_what_two_others_agree_on_is_valid() {
 #[test]
 fn a_file_is_valid_if_a_gateway_would_read_it() {
     let good = file("validate", "good.json", "2026-11-20", FIRST);
-    assert_eq!(text(&prices(&["validate", shown(&good)])), "valid: 3 names of models at 1 providers\n");
-    let (code, verdict) = told(&["validate", shown(&good)]);
+    let named = ["validate", shown(&good), "--provider-host", "p=p.example"];
+    assert_eq!(text(&prices(&named)), "valid: 3 names of models at 1 providers\n");
+    let (code, verdict) = told(&named);
     assert_eq!((code, verdict), (Some(0), json!({"valid": true, "models": 3, "providers": 1})));
     let bad =
         file("validate", "bad.json", "2026-11-20", r#"{"provider":"p","model":"m","input_per_1m":0.15}"#);
@@ -163,6 +195,40 @@ fn a_file_is_valid_if_a_gateway_would_read_it() {
     let missing = prices(&["validate", "/nowhere/at/all"]);
     assert!(String::from_utf8_lossy(&missing.stderr).contains("/nowhere/at/all"));
     assert_eq!(missing.status.code(), Some(1));
+}
+
+#[test]
+fn a_file_that_no_call_could_use_or_that_does_not_say_where_it_is_from_is_not_valid() {
+    let refused = |name: &str, content: &Value, more: &[&str], parts: &[&str]| {
+        let path = file("refused", name, "2026-11-20", "");
+        std::fs::write(&path, content.to_string()).unwrap();
+        let (code, verdict) = told(&[&["validate", shown(&path)], more].concat());
+        assert_eq!((code, &verdict["valid"]), (Some(1), &json!(false)), "{content}");
+        let output = prices(&[&["validate", shown(&path)], more].concat());
+        assert_eq!((output.status.code(), text(&output)), (Some(1), String::new()), "{content}");
+        let error = verdict["error"].as_str().unwrap();
+        assert!(String::from_utf8_lossy(&output.stderr).contains(error), "{output:?}");
+        for part in [&[name], parts].concat() {
+            assert!(error.contains(part), "{content}: {error}");
+        }
+    };
+    let whole = |source: &str, licence: &str, entry: &Value| json!({"source": source, "licence": licence, "taken": "2026-11-20", "models": [entry]});
+    let good = json!({"provider": "openai", "model": "m", "input_per_1m": "1"});
+    let other = |name: &str| json!({"provider": name, "model": "m", "input_per_1m": "1"});
+    for (more, name) in [(&[][..], "opnai"), (&["--provider-host=ours=h.example"], "our")] {
+        let typo = whole("s", "l", &other(name));
+        refused("provider.json", &typo, more, &[name, "\"m\"", "no built-in provider", "--provider-host"]);
+    }
+    refused("licence.json", &whole("s", "", &good), &[], &["`licence` is empty"]);
+    refused("blank.json", &whole("s", " \n", &good), &[], &["`licence` is empty"]);
+    refused("source.json", &whole("", "l", &good), &[], &["`source` is empty"]);
+    let steps = json!({"provider": "openai", "model": "m", "input_per_1m": "1", "above": []});
+    refused("above.json", &whole("s", "l", &steps), &[], &["openai", "empty `above`"]);
+
+    let path = file("refused", "ours.json", "2026-11-20", &other("ours").to_string());
+    for flag in ["--provider-host=ours=h.example:8443", "--provider-host=a=b.example,ours=h.example"] {
+        assert_eq!(told(&["validate", shown(&path), flag]).0, Some(0), "{flag}");
+    }
 }
 
 #[test]

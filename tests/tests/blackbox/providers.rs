@@ -329,6 +329,61 @@ fn openrouters_usage_counts_its_cache_and_a_managed_call_chooses_no_other_price(
 }
 
 #[test]
+fn perplexitys_fee_per_call_is_charged_beside_the_tokens_that_its_streams_report_unasked() {
+    run(async {
+        let prices = prices(
+            r#"{"provider":"perplexity","model":"sonar-ours","input_per_1m":"1","output_per_1m":"3","per_request":"0.008","max_output_tokens":500}"#,
+        );
+        let (managed, providers) = gateway_with(&["perplexity"], Keys::Managed, &[&prices]).await;
+        let merchant = Merchant::funded("5").await;
+        // It reports the usage so far with every chunk, and a cost of its own.
+        let usage = |output: u32| {
+            format!(
+                r#"{{"prompt_tokens":1000,"completion_tokens":{output},"total_tokens":{},"search_context_size":"low","num_search_queries":3,"cost":{{"request_cost":0.005,"total_cost":0.9}}}}"#,
+                1000 + output
+            )
+        };
+        let event = |output: u32, finish: &str| {
+            format!(
+                "data: {{\"id\":\"p-1\",\"model\":\"sonar-ours\",\"usage\":{},\"citations\":[\"https://a.example\"],\
+                 \"choices\":[{{\"index\":0,\"finish_reason\":{finish},\"delta\":{{\"content\":\"x\"}}}}]}}\n\n",
+                usage(output)
+            )
+        };
+        let stream =
+            format!("{}{}{}data: [DONE]\n\n", event(1, "null"), event(60, "null"), event(100, "\"stop\""));
+        let whole = format!(
+            r#"{{"id":"p-2","model":"sonar-ours","usage":{},"choices":[{{"index":0,"finish_reason":"stop","message":{{"role":"assistant","content":"x"}}}}]}}"#,
+            usage(100)
+        );
+        let (sent_stream, sent_whole) = (stream.clone(), whole.clone());
+        let endpoint = providers[0].endpoint_ending("/chat/completions", move |call| {
+            let is_stream = String::from_utf8_lossy(&call.body).contains("\"stream\":true");
+            if is_stream {
+                vec![event_stream(), chunk(&sent_stream), last_chunk()]
+            } else {
+                json_text(200, &sent_whole)
+            }
+        });
+        for (is_stream, expected) in [(true, &stream), (false, &whole)] {
+            let asked =
+                json!({"model": "sonar-ours", "max_tokens": 100, "messages": [], "stream": is_stream});
+            let response =
+                managed.send(&merchant.secret_key, forward("POST", &endpoint.url).json(&asked)).await;
+            assert_eq!((response.status, &response.text()), (200, expected));
+            let metered = merchant.charged(&response).await;
+            assert_eq!(metered["usage"]["tokens"], tokens(1000, 100), "{metered}");
+            // 0.008 for the call, and 1000 × 1 and 100 × 3 per million.
+            assert_eq!(metered["model_cost"]["total"], "0.0093000000", "{metered}");
+            assert_eq!(metered["total_merchant_cost"], "0.0093000000", "{metered}");
+            let call = endpoint.calls().pop().unwrap();
+            assert_eq!(call.body, asked.to_string().into_bytes(), "it is not asked for its usage");
+        }
+        merchant.nothing_is_held().await;
+    });
+}
+
+#[test]
 fn an_openai_compatible_provider_that_serves_messages_reports_as_anthropic_does() {
     run(async {
         let (managed, providers) = gateway_with(&["xai"], Keys::None, &[]).await;

@@ -51,6 +51,96 @@ fn u_may_be_encoded_or_raw_and_the_query_keeps_its_order_and_encoding() {
 }
 
 #[test]
+fn a_url_in_the_path_is_called_and_charged_as_u_is_and_what_a_client_appends_is_a_part_of_it() {
+    run(async {
+        let merchant = Merchant::funded("1").await;
+        let (customer, meter) = (merchant.customer("1").await, merchant.call_meter("0.01").await);
+        let credential = merchant.billing(&customer, &meter);
+        let endpoint = merchant
+            .instance
+            .provider
+            .endpoint_ending("/v1beta/models/m:do", |_| json(200, &json!({"usage": {"tokens": 7}})));
+        let (raw, path) = (&endpoint.url, &endpoint.path);
+        for (rest, expected) in [
+            (raw.clone(), path.clone()),
+            (
+                format!("{raw}?alt=sse&a=%2F+x&key={}", encoded(&credential)),
+                format!("{path}?alt=sse&a=%2F+x"),
+            ),
+            (format!("{raw}?metadata=%7B%22a%22%3A%22b%22%7D"), path.clone()),
+            (raw.replace("http://", "http:/"), path.clone()),
+        ] {
+            let request = Request::new("POST", format!("/v1/forward/{rest}")).json(&json!({"x": 1}));
+            let response = merchant.send(&credential, request).await;
+            assert_eq!(response.status, 200, "{rest}: {}", response.text());
+            let call = endpoint.calls().pop().unwrap();
+            assert_eq!((call.target(), &call.body[..]), (expected.as_str(), &br#"{"x":1}"#[..]), "{rest}");
+            let metered = merchant.charged(&response).await;
+            assert_eq!(metered["usage"]["tokens"]["input"], 7, "{metered}");
+            assert_eq!(metered["total_wallet_cost"], "0.0100000000", "{metered}");
+            let shown = merchant.shown(&response.request_id(), "completed").await;
+            assert_eq!(shown["endpoint"], format!("POST {}", expected.replace(path.as_str(), raw)), "{rest}");
+        }
+        // An idempotency key knows both spellings for the same call.
+        let calls = endpoint.calls().len();
+        for target in [format!("/v1/forward?u={raw}"), format!("/v1/forward/{raw}")] {
+            let request = Request::new("POST", target).json(&json!({"x": 1})).header("Idempotency-Key", "k");
+            merchant.send(&credential, request).await.expect(200);
+        }
+        assert_eq!(endpoint.calls().len(), calls + 1);
+        merchant.nothing_is_held().await;
+    });
+}
+
+#[test]
+fn a_url_in_the_path_that_could_be_read_in_two_ways_is_refused() {
+    run(async {
+        let merchant = Merchant::funded("1").await;
+        let endpoint = merchant.instance.provider.endpoint(|_| json(200, &json!({})));
+        let (authority, raw) = (merchant.instance.provider.authority(), &endpoint.url);
+        let (path, key) = (&endpoint.path, &merchant.secret_key);
+        let events = merchant.events().await.len();
+        for rest in [
+            format!("{authority}{path}"),
+            encoded(raw),
+            format!("/{raw}"),
+            format!("http:///{authority}{path}"),
+            format!("http:{authority}{path}"),
+            format!("ftp://{authority}{path}"),
+            format!("http://user@{authority}{path}"),
+            format!("http://example.com%40{authority}{path}"),
+            format!("http://{authority}%2F..{path}"),
+            format!("http://{authority}%23{path}"),
+            format!("http://{authority}%3F{path}"),
+            format!("http://{authority}%5C{path}"),
+            format!("http://127.1:{}{path}", authority.split(':').nth(1).unwrap()),
+            // As a client appends its path that puts it before a query.
+            format!("v1beta/models/m:generateContent?u={raw}"),
+            // The provider has one URL.
+            format!("{raw}?u={raw}"),
+            format!("{raw}?u={}", encoded("https://example.com")),
+            // A credential of ours that would reach the provider.
+            format!("{raw}/{key}"),
+            format!("{raw}?x={key}"),
+        ] {
+            let request = Request::new("GET", format!("/v1/forward/{rest}"));
+            merchant.send(key, request).await.refused(400, "forward_url_invalid");
+        }
+        for rest in ["https://example.com", "nothing"] {
+            let bare = Request::new("GET", format!("/v1/forward/{rest}"));
+            bare.send(merchant.gateway()).await.unwrap().refused(401, "auth_header_missing");
+        }
+        assert!(endpoint.calls().is_empty());
+        assert_eq!(merchant.events().await.len(), events, "nothing was opened");
+        // What stands behind the host is the provider's to read, as in `u`.
+        let odd = format!("{path}/a%2Fb/../c%3Fd%23e@f");
+        let below = merchant.instance.provider.endpoint_at(&odd, |_| json(200, &json!({})));
+        let target = format!("/v1/forward/http://{authority}{odd}");
+        assert_eq!(reached(&merchant, &below, "GET", target).await, odd);
+    });
+}
+
+#[test]
 fn the_endpoint_of_the_request_is_the_method_and_the_full_forwarded_url() {
     run(async {
         let merchant = Merchant::funded("1").await;
@@ -69,8 +159,8 @@ fn every_method_passes_with_its_body() {
         let merchant = Merchant::funded("1").await;
         let endpoint = merchant.instance.provider.endpoint(|_| json(200, &json!({})));
         for method in ["GET", "POST", "PUT", "PATCH", "DELETE"] {
-            for path in ["/v1/forward", "/v1/forward/"] {
-                let target = format!("{path}?u={}", endpoint.url);
+            for before in ["/v1/forward?u=", "/v1/forward/?u=", "/v1/forward/"] {
+                let target = format!("{before}{}", endpoint.url);
                 reached(&merchant, &endpoint, method, target.clone()).await;
                 let request = Request::new(method, target).json(&json!({"of": method}));
                 merchant.send(&merchant.secret_key, request).await.expect(200);
@@ -79,6 +169,7 @@ fn every_method_passes_with_its_body() {
                 assert_eq!(call.body, json!({"of": method}).to_string().into_bytes());
             }
         }
+        reached(&merchant, &endpoint, "HEAD", format!("/v1/forward/{}", endpoint.url)).await;
     });
 }
 

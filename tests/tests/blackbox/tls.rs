@@ -3,12 +3,14 @@
 use std::process::Stdio;
 
 use farthing_tests::instance::program;
-use farthing_tests::merchant::{Customer, Merchant, Meter, forward};
-use farthing_tests::provider::{Endpoint, chunk, event_stream, json, last_chunk};
+use farthing_tests::merchant::{Customer, Merchant, Meter, encoded, forward};
+use farthing_tests::provider::{Endpoint, chunk, event_stream, json, json_text, last_chunk};
 use farthing_tests::run;
 use farthing_tests::side_gateway::SideGateway;
 use farthing_tests::tls::{Authority, Validity};
 use serde_json::json;
+
+use super::rewrite::{COMPLETION, anthropic_body, rewrite};
 
 const FLAGS: [&str; 3] =
     ["--allow-address=127.0.0.0/8", "--allow-address=::1/128", "--connect-timeout-seconds=5"];
@@ -97,6 +99,47 @@ fn a_call_over_tls_is_forwarded_metered_and_charged_under_the_urls_host() {
         let url = format!("https://127.0.0.1:{port}{}", endpoint.path);
         shop.call(&gateway, &url).await.expect(200);
         assert_eq!(front.asked_for().last(), Some(&None));
+        shop.merchant.nothing_is_held().await;
+    });
+}
+
+#[test]
+fn a_rewrite_to_a_url_without_a_scheme_is_called_over_tls() {
+    run(async {
+        let shop = shop().await;
+        let authority = Authority::new();
+        let front = authority.front(&shop.provider(), &["localhost"], Validity::Now).await;
+        let host = format!("localhost:{}", front.port());
+        let gateway = shop.gateway(Some(&authority), &host).await;
+        let endpoint = shop
+            .merchant
+            .instance
+            .provider
+            .endpoint_ending("/v1/chat/completions", |_| json_text(200, COMPLETION));
+        let url = format!("{host}{}", endpoint.path);
+        for written in [
+            url.clone(),
+            format!("{url}/v1/messages"),
+            encoded(&url),
+            format!("{}/v1/messages", encoded(&url)),
+        ] {
+            let request = rewrite("anthropic", &written, &anthropic_body("gpt-4o"));
+            let request = request.bearer(&shop.merchant.billing(&shop.customer, &shop.meter));
+            let response = request.send(gateway.address).await.unwrap();
+            assert_eq!(response.expect(200)["content"][0]["text"], "Hello.", "{written}");
+            let call = endpoint.calls().pop().unwrap();
+            assert_eq!(
+                (call.target(), call.head.header("host")),
+                (endpoint.path.as_str(), Some(host.as_str()))
+            );
+            let metered = shop.merchant.charged(&response).await;
+            assert_eq!(metered["usage"]["tokens"], json!({"input": 1000, "output": 100}), "{written}");
+            assert_eq!(metered["total_wallet_cost"], "0.0011000000", "{written}");
+            let shown = shop.merchant.shown(&response.request_id(), "completed").await;
+            assert_eq!(shown["endpoint"], format!("POST https://{url}"), "{written}");
+        }
+        assert!(!front.asked_for().is_empty());
+        assert_eq!(endpoint.calls().len(), 4);
         shop.merchant.nothing_is_held().await;
     });
 }

@@ -31,6 +31,7 @@ const CHARGES: &str = "SELECT count(*) FROM test_processor.charge WHERE payment_
 /// A call of the operation with any ids.
 fn call(merchant: &Merchant, endpoint: &Endpoint, operation: &Operation) -> Request {
     let target = match operation.path.as_str() {
+        "/forward/{url}" => format!("/v1/forward/{}", endpoint.url),
         path if path.starts_with("/forward") => format!("/v1{path}?u={}", encoded(&endpoint.url)),
         path if path.starts_with("/rewrite") => {
             format!("/v1/rewrite/openai/{}", encoded(&format!("{}/chat/completions", endpoint.url)))

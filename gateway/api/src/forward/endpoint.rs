@@ -12,6 +12,8 @@ use http::header::{ALLOW, HOST};
 use http::uri::Authority;
 use http::{HeaderValue, Method, Request, StatusCode};
 use tokio_util::sync::CancellationToken;
+use utoipa::openapi::path::{Parameter, ParameterBuilder, ParameterIn, Paths};
+use utoipa::openapi::{ObjectBuilder, RefOr, Required, Type};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -21,24 +23,26 @@ use super::forwarder::Forwarder;
 use super::headers::{ResponseHeaders, confine};
 use crate::error::{ApiError, ProtocolError};
 use crate::headers::SERVICE_REQUEST_ID;
-use crate::openapi::also_at;
+use crate::openapi::{also_at, operations};
 use crate::pages::PagesUrl;
 use crate::request_id::answering_at_once;
 use crate::serve::CallInFlight;
 use crate::{model_endpoints, rewrite};
 
-/// The forward endpoint, with and without a trailing slash: client libraries produce both. And all others whose calls are
-/// forwarded.
+/// The forward endpoint, with and without a trailing slash: client libraries produce both. The same with the URL in its
+/// path. And all others whose calls are forwarded.
 pub(crate) fn routes() -> OpenApiRouter<Arc<Forwarder>> {
     let (schemas, paths, _) = routes!(forward);
-    // The route takes any method; the handler refuses those that are not forwarded.
+    let in_path = with_url_in_path(paths.clone());
+    // The routes take any method; the handler refuses those that are not forwarded.
     OpenApiRouter::default()
         .routes(also_at("/forward", "/forward/", (schemas, paths, any(forward))))
+        .routes((Vec::new(), in_path, any(forward)))
         .merge(model_endpoints::routes())
         .merge(rewrite::routes())
 }
 
-/// Forwards the call to the URL `u`, meters it and charges it.
+/// Forwards the call to the URL `u`, or to the one in the path, meters it and charges it.
 ///
 /// The method, further query parameters, headers and body reach the provider unchanged, and its answer comes back
 /// unchanged, except for headers that would reach browsers and caches beyond the call. A browser's own requests
@@ -82,6 +86,32 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<Forwarder>> {
 )]
 async fn forward(State(forwarder): State<Arc<Forwarder>>, request: Request<Body>) -> Response {
     answer(forwarder, CalledEndpoint::Forward, request).await
+}
+
+/// The description of the same endpoint with the provider's URL in its path.
+fn with_url_in_path(described: Paths) -> Paths {
+    let url = ParameterBuilder::new()
+        .name("url")
+        .parameter_in(ParameterIn::Path)
+        .required(Required::True)
+        .description(Some(
+            "The URL to forward to, with its scheme and unencoded. Raw slashes in it are allowed.",
+        ))
+        .schema(Some(ObjectBuilder::new().schema_type(Type::String)))
+        .build();
+    let mut paths = Paths::new();
+    for mut item in described.paths.into_values() {
+        for operation in operations(&mut item) {
+            operation.operation_id = operation.operation_id.take().map(|name| format!("{name}_to_url"));
+            let given = operation.parameters.take().unwrap_or_default();
+            let is_u =
+                |parameter: &RefOr<Parameter>| matches!(parameter, RefOr::T(given) if given.name == "u");
+            let kept = given.into_iter().filter(|parameter| !is_u(parameter));
+            operation.parameters = Some(std::iter::once(RefOr::T(url.clone())).chain(kept).collect());
+        }
+        paths.paths.insert("/forward/{*url}".to_owned(), item);
+    }
+    paths
 }
 
 /// The answer to a call that came to `called`.

@@ -436,7 +436,7 @@ pub(super) fn ambiguous_member(name: &str) -> ApiError {
 
 /// Where a call goes, as far as its head says.
 enum Addressed {
-    /// To the URL `u`.
+    /// To the URL `u`, or the one in the path.
     Forward {
         /// The URL as the log has it: without the credential's provider key.
         recorded: Uri,
@@ -458,6 +458,10 @@ impl Addressed {
     ) -> Result<Self, ApiError> {
         match called {
             CalledEndpoint::Forward => {
+                let in_path = uri.path().split_once("/forward/").map(|(_, given)| given);
+                let in_path = in_path.filter(|given| !given.is_empty());
+                let named = in_path.map(|given| query.with_url_in_path(given)).transpose()?;
+                let query = named.as_ref().unwrap_or(query);
                 let recorded = target(query, found, None)?;
                 check_target(forwarder, &recorded)?;
                 let provider = forwarder.app.providers.at(&recorded);

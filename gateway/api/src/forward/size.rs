@@ -38,9 +38,14 @@ pub(super) fn of_call(
             InputLimit::Tokens(input_bytes.saturating_add(added))
         }
         Some(Content::BeyondText) => {
-            let tokens = limits.model.input.zip(options.limited_answers);
-            tokens.map_or(InputLimit::Unknown, |(tokens, answers)| {
-                InputLimit::Tokens(tokens.saturating_mul(answers).max(input_bytes))
+            // Where nothing limits an output, such as for embeddings, a list may be of inputs that are each as long as the
+            // model takes. Elsewhere it is one conversation.
+            let inputs = options.limited_answers.map(|answers| match limits.members {
+                [] => answers.max(options.answers),
+                [_, ..] => answers,
+            });
+            limits.model.input.zip(inputs).map_or(InputLimit::Unknown, |(tokens, inputs)| {
+                InputLimit::Tokens(tokens.saturating_mul(inputs).max(input_bytes))
             })
         }
     };
@@ -99,6 +104,28 @@ mod tests {
         assert_eq!(size(image, Split::default()).input_limit, InputLimit::Unknown);
         assert_eq!(size(image, Split { input: Some(5), output: None }).input_limit, InputLimit::Tokens(100));
         assert_eq!(size("{}", Split::default()).model_output_tokens, None);
+    }
+
+    #[test]
+    fn each_image_that_is_embedded_may_be_as_long_as_the_model_takes() {
+        let model = Split { input: Some(5_000), output: Some(300) };
+        let image = r#"{"type":"image_url","image_url":{"url":"https://a"}}"#;
+        for (body, limit) in [
+            (format!(r#"{{"input":[{image},{image},{image}]}}"#), 15_000),
+            (format!(r#"{{"inputs":[{image},{image}]}}"#), 10_000),
+            (r#"{"images":["https://a","https://b"]}"#.to_owned(), 10_000),
+            (format!(r#"{{"input":[{image}],"n":2}}"#), 10_000),
+        ] {
+            let options = read_request(body.as_bytes());
+            let of = |members| {
+                let limits = Limits { members, model, billed_by: BilledBy::Report };
+                of_call(&options, Some(body.as_bytes()), 100, limits).input_limit
+            };
+            assert_eq!(of(&[]), InputLimit::Tokens(limit), "{body}");
+            // Messages are one conversation.
+            let of_messages = if body.contains("\"n\"") { 10_000 } else { 5_000 };
+            assert_eq!(of(&[LimitMember::MaxOutputTokens]), InputLimit::Tokens(of_messages), "{body}");
+        }
     }
 
     #[test]

@@ -94,8 +94,8 @@ fn complete(kind: Kind, method: &str, operation: &mut Map<String, Value>) {
     if kind == Kind::Standard && is_in("query") {
         codes.add(["validation_error"]);
     }
-    if is_in("path") {
-        // A path that does not decode to UTF-8 matches no route.
+    // A path that does not decode to UTF-8 matches no route. A provider's URL in it is not decoded.
+    if parameters.iter().any(|parameter| parameter["in"] == "path" && parameter["name"] != "url") {
         codes.add(["route_not_found"]);
     }
     if parameters.iter().any(|parameter| parameter["name"] == "cursor") {

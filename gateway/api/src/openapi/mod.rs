@@ -77,7 +77,8 @@ pub(crate) fn also_at_each<S: Clone>(
     (schemas, all, router)
 }
 
-fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
+/// The operations of a path.
+pub(crate) fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
     let PathItem { get, put, post, delete, options, head, patch, trace, .. } = item;
     [get, put, post, delete, options, head, patch, trace].into_iter().flatten()
 }

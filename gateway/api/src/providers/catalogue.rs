@@ -34,6 +34,14 @@ pub enum Error {
         /// The missing field.
         field: &'static str,
     },
+    /// A text that says where its prices are from says nothing.
+    #[error(
+        "the field `{field}` is empty: it says where the prices are from, and by which right they may be used"
+    )]
+    EmptyOrigin {
+        /// The empty field.
+        field: &'static str,
+    },
     /// An entry breaks a rule.
     #[error("{provider} {model:?}: {why}")]
     Entry {
@@ -67,8 +75,7 @@ pub struct Catalogue {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
-    #[serde(rename = "source")]
-    _source: String,
+    source: String,
     licence: Option<String>,
     taken: Option<NaiveDate>,
     models: Vec<Entry>,
@@ -89,8 +96,7 @@ struct Entry {
     per_request: Option<Amount>,
     per_character: Option<Amount>,
     per_second: Option<Amount>,
-    #[serde(default)]
-    above: Vec<Step>,
+    above: Option<Vec<Step>>,
     max_output_tokens: Option<u64>,
     max_input_tokens: Option<u64>,
 }
@@ -119,6 +125,10 @@ impl Step {
 }
 
 impl Entry {
+    fn steps(&self) -> &[Step] {
+        self.above.as_deref().unwrap_or_default()
+    }
+
     fn price(&self, file: Option<PriceFile>) -> ModelPrice {
         ModelPrice {
             rates: TokenRates {
@@ -130,7 +140,7 @@ impl Entry {
             per_request: self.per_request,
             per_character: self.per_character,
             per_second: self.per_second,
-            above: self.above.iter().map(Step::above).collect(),
+            above: self.steps().iter().map(Step::above).collect(),
             file,
         }
     }
@@ -147,7 +157,7 @@ impl Entry {
         if !std::iter::once(&self.model).chain(&self.aliases).all(is_name) {
             return Some("a model's name must have 1 to 255 characters and no control characters");
         }
-        let steps = self.above.iter().flat_map(|step| {
+        let rates_of_steps = self.steps().iter().flat_map(|step| {
             [step.input_per_1m, step.output_per_1m, step.cache_read_per_1m, step.cache_write_per_1m]
         });
         let own = [
@@ -163,14 +173,18 @@ impl Entry {
             return Some("has no price; one that costs nothing says so with \"0\"");
         }
         let is_rate = |rate: Amount| !rate.is_negative() && rate.decimal() <= MAX_RATE.into();
-        if !own.into_iter().chain(steps).flatten().all(is_rate) {
+        if !own.into_iter().chain(rates_of_steps).flatten().all(is_rate) {
             return Some("a rate must be between 0 and 1000000");
         }
         if [self.max_input_tokens, self.max_output_tokens].contains(&Some(0)) {
             return Some("a limit of tokens must be above 0");
         }
-        let thresholds: BTreeSet<u64> = self.above.iter().map(|step| step.input_tokens).collect();
-        if thresholds.len() != self.above.len() || self.above.len() > MAX_STEPS {
+        if self.above.as_ref().is_some_and(Vec::is_empty) {
+            return Some("has an empty `above`; a price without steps leaves it out");
+        }
+        let steps = self.steps();
+        let thresholds: BTreeSet<u64> = steps.iter().map(|step| step.input_tokens).collect();
+        if thresholds.len() != steps.len() || steps.len() > MAX_STEPS {
             return Some("must have at most 10 steps in `above`, each with an input_tokens of its own");
         }
         None
@@ -181,7 +195,11 @@ impl Catalogue {
     /// Reads a file.
     pub fn read(json: &str) -> Result<Self, Error> {
         let file: File = serde_json::from_str(json)?;
-        file.licence.as_ref().ok_or(Error::Origin { field: "licence" })?;
+        let licence = file.licence.ok_or(Error::Origin { field: "licence" })?;
+        let origin = [("source", file.source), ("licence", licence)];
+        if let Some((field, _)) = origin.into_iter().find(|(_, text)| text.trim().is_empty()) {
+            return Err(Error::EmptyOrigin { field });
+        }
         let taken = file.taken.ok_or(Error::Origin { field: "taken" })?;
         Self::of_models(file.models, taken, Some(&PriceFile::new(taken, json)))
     }
@@ -287,6 +305,16 @@ mod tests {
     }
 
     #[test]
+    fn a_file_whose_origin_says_nothing_is_read_for_a_comparison_alone() {
+        for (source, licence, empty) in [("", "l", "source"), ("s", "", "licence"), ("s", " \t", "licence")] {
+            let json = serde_json::json!({"source": source, "licence": licence, "taken": "2026-11-20", "models": []});
+            let error = Catalogue::read(&json.to_string()).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("the field `{empty}` is empty")), "{error}");
+            assert!(Catalogue::read_prices(&json.to_string()).is_ok());
+        }
+    }
+
+    #[test]
     fn a_later_file_takes_the_place_of_whole_entries_and_adds_others() {
         let mut catalogue = Catalogue::read(&file(
             r#"{"provider":"p","model":"a","input_per_1m":"1","output_per_1m":"9"},{"provider":"p","model":"b","per_request":"1"}"#,
@@ -319,6 +347,7 @@ mod tests {
                 r#"{"provider":"p","model":"m","per_request":"1","above":[{"input_tokens":5},{"input_tokens":5}]}"#,
                 "of its own",
             ),
+            (r#"{"provider":"p","model":"m","per_request":"1","above":[]}"#, "empty `above`"),
             (
                 r#"{"provider":"p","model":"m","per_request":"1"},{"provider":"p","model":"n","aliases":["m"],"per_request":"1"}"#,
                 "twice",

@@ -132,6 +132,19 @@ proptest! {
     }
 
     #[test]
+    fn a_url_in_the_path_is_called_as_it_would_be_in_the_query(text in text()) {
+        // The path of a request line has neither a query nor a fragment.
+        let text = text.replace(['?', '#'], "");
+        let in_path = Query::default().with_url_in_path(&text);
+        let in_path = in_path.and_then(|query| query.target(KeyParameter::IsProviders, None));
+        if text.contains("://") {
+            let query = format!("u={}", encode(&text));
+            let in_query = Query::read(&query).target(KeyParameter::IsProviders, None);
+            prop_assert_eq!(in_path.ok(), in_query.ok());
+        }
+    }
+
+    #[test]
     fn a_credential_in_the_query_never_reaches_the_provider(tokens in prop::collection::vec(token(), 0..12)) {
         // A request line has no fragment.
         let raw = format!("u=https://api.example/v1&{}", tokens.concat().replace('#', ""));

@@ -5,10 +5,11 @@ use std::sync::LazyLock;
 use farthing_tests::client::{Connection, Request};
 use farthing_tests::document::Operation;
 use farthing_tests::instance::Instance;
-use farthing_tests::merchant::{Merchant, encoded};
+use farthing_tests::merchant::Merchant;
 use serde_json::json;
 use tokio::sync::Mutex;
 
+use super::forward::to_url;
 use super::scene::{Call, Scene};
 use super::{Case, Provoke, documented, kind, own_cases, provoker as any_provoker};
 
@@ -75,7 +76,7 @@ fn somewhere(scene: &Scene, at: &Operation) -> Call {
         return call.query(&format!("start=2026-01-01T00:00:00Z&wallet_id={}", scene.merchant.wallet_id));
     }
     match kind(at) {
-        "forward" => call.query(&format!("u={}", encoded(&scene.endpoint().url))),
+        "forward" => to_url(scene, at, &scene.endpoint().url),
         "rewrite" => scene.call_of(at, "/v1/rewrite/openai/https://provider.example/messages".to_owned()),
         _ => call,
     }

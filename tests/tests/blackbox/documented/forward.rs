@@ -20,7 +20,10 @@ pub(super) fn cases() -> Vec<Case> {
             call.body("application/json", br#"{"model": "a", "model": "b"}"#)
         };
         "forward" "forward_token_json_invalid" => to(scene, at, &scene.endpoint()).bearer("%%%");
-        "forward" "forward_url_missing" => scene.call(at);
+        "forward" "forward_url_missing" => {
+            let path = if has_url_in_path(at) { "/v1/forward/".to_owned() } else { format!("/v1{}", at.path) };
+            scene.call_of(at, path)
+        };
         "forward" "forward_url_invalid" => to_url(scene, at, "ftp://provider.example/");
         "forward" "forward_url_forbidden" => to_url(scene, at, "http://10.0.0.1/");
         "forward" "metadata_invalid" => to(scene, at, &scene.endpoint()).header("x-service-metadata", "[]");
@@ -106,8 +109,16 @@ fn to(scene: &Scene, at: &Operation, endpoint: &Endpoint) -> Call {
     to_url(scene, at, &endpoint.url)
 }
 
-fn to_url(scene: &Scene, at: &Operation, url: &str) -> Call {
+/// A call to `url`, in the query or in the path.
+pub(super) fn to_url(scene: &Scene, at: &Operation, url: &str) -> Call {
+    if has_url_in_path(at) {
+        return scene.call_of(at, format!("/v1/forward/{url}"));
+    }
     scene.call(at).query(&format!("u={}", encoded(url)))
+}
+
+fn has_url_in_path(at: &Operation) -> bool {
+    at.path.ends_with("{url}")
 }
 
 /// A call with the merchant's key and `more` in its forward token.

@@ -1,7 +1,7 @@
 //! A hold is never below the true cost of its call where a bound is known: over every model of the catalogue, at the
 //! provider's public host and at hosts that the operator named, the body's limits under names that its endpoint reads and
-//! under others, lists of prompts, images, every shape of a report of tokens, whole and streamed, and every payer; the same
-//! of converted calls; at Bedrock, which the catalogue does not have, by prices of other models; and for speech, by the
+//! under others, lists of prompts, of inputs and of requests, images, tools, every shape of a report of tokens, whole and
+//! streamed, and every payer; the same of converted calls; at Bedrock, which the catalogue does not have, by prices of other models; and for speech, by the
 //! characters of its input. The body is read, the call opened, the report read and the call settled by the code that does
 //! so in a gateway.
 //!
@@ -77,7 +77,24 @@ enum InputKind {
     Prompts(u64),
     /// An image at a URL, which can be more tokens than bytes.
     Image,
+    /// Text, with so many tools that the body describes and so many that it only names. The provider adds instructions, and
+    /// the descriptions of the latter.
+    Tools { described: u64, named: u64 },
+    /// A list of things to embed, or of messages, under `input`.
+    Inputs(u64, Medium),
+    /// A list of whole requests, each of which is answered.
+    Requests(u64, Medium),
 }
+
+/// What the items of a list are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Medium {
+    Texts,
+    Images,
+}
+
+/// The most tokens of the instructions that a provider adds for tools, and of each description.
+const ADDED_FOR_TOOLS: u64 = 1_000;
 
 /// Endpoints of the formats.
 const PATHS: [&str; 7] = [
@@ -141,7 +158,15 @@ fn drawn() -> impl Strategy<Value = Drawn> {
     let limit = proptest::option::weighted(0.7, 1_u64..=100);
     let path = proptest::sample::select(PATHS.to_vec());
     let host = prop_oneof![2 => Just(Host::Public), 1 => Just(Host::Named), 1 => Just(Host::OwnName)];
-    let input_kind = prop_oneof![3 => Just(InputKind::Text), 1 => (1_u64..4).prop_map(InputKind::Prompts), 1 => Just(InputKind::Image)];
+    let medium = || prop_oneof![Just(Medium::Texts), Just(Medium::Images)];
+    let input_kind = prop_oneof![
+        3 => Just(InputKind::Text),
+        1 => (1_u64..4).prop_map(InputKind::Prompts),
+        1 => Just(InputKind::Image),
+        2 => (0_u64..3, 0_u64..3).prop_map(|(described, named)| InputKind::Tools { described, named }),
+        1 => (1_u64..9, medium()).prop_map(|(number, medium)| InputKind::Inputs(number, medium)),
+        1 => (1_u64..9, medium()).prop_map(|(number, medium)| InputKind::Requests(number, medium)),
+    ];
     let called = (0_usize..4, path, host, input_kind, forms());
     (limit, 1_u64..4, bytes, share(), share(), cached, share(), called, 0_usize..6).prop_map(
         |(limit, answers, input_bytes, input, output, cached, reasoning, called, payer)| {
@@ -172,9 +197,24 @@ impl Drawn {
         self.limit.is_some() && keeps_to(named, self.path, DIALECTS[self.dialect].0)
     }
 
-    /// Whether output and input are both bounded on the wallet: an image can be more tokens than bytes.
+    /// Whether output and input are both bounded on the wallet.
     fn is_bounded(&self, provider: &str) -> bool {
-        self.is_kept_to(provider) && self.input_kind != InputKind::Image
+        self.is_kept_to(provider) && self.is_text()
+    }
+
+    /// Whether the input has no more tokens than bytes. An image can have more, and a provider adds to tools.
+    fn is_text(&self) -> bool {
+        match self.input_kind {
+            InputKind::Text
+            | InputKind::Prompts(_)
+            | InputKind::Tools { described: 0, named: 0 }
+            | InputKind::Inputs(_, Medium::Texts)
+            | InputKind::Requests(_, Medium::Texts) => true,
+            InputKind::Image
+            | InputKind::Tools { .. }
+            | InputKind::Inputs(_, Medium::Images)
+            | InputKind::Requests(_, Medium::Images) => false,
+        }
     }
 
     /// The request body, in one of the dialects, and the most output that `provider` gives.
@@ -187,10 +227,22 @@ impl Drawn {
                 prompts = number;
                 json!({"prompt": vec!["a"; usize::try_from(number).unwrap()]})
             }
-            InputKind::Image => {
-                let image =
-                    json!({"type": "image_url", "image_url": {"url": "https://images.example/a.png"}});
-                json!({"messages": [{"role": "user", "content": [image]}]})
+            InputKind::Image => json!({"messages": [{"role": "user", "content": [image()]}]}),
+            InputKind::Tools { described, named } => {
+                let of = |number: u64, tool: Value| vec![tool; usize::try_from(number).unwrap()];
+                let function = json!({"type": "function", "function": {"name": "f", "parameters": {}}});
+                let tools = [of(described, function), of(named, json!({"type": "bash_20250124"}))].concat();
+                json!({"messages": [{"role": "user", "content": "a"}], "tools": tools})
+            }
+            InputKind::Inputs(number, medium) => {
+                let input = if medium == Medium::Images { image() } else { json!("a") };
+                json!({"input": vec![input; usize::try_from(number).unwrap()]})
+            }
+            InputKind::Requests(number, medium) => {
+                prompts = number;
+                let part = json!({"fileData": {"fileUri": "https://images.example/a.png"}});
+                let part = if medium == Medium::Images { part } else { json!({"text": "a"}) };
+                json!({"requests": vec![json!({"content": {"parts": [part]}}); usize::try_from(number).unwrap()]})
             }
         };
         let (name, count) = DIALECTS[self.dialect];
@@ -208,11 +260,20 @@ impl Drawn {
         (body, kept * self.answers * prompts)
     }
 
-    /// The most input of a call to a model with this limit: a byte is no more than a token of text.
+    /// The most input of a call to a model with this limit: a byte is no more than a token of text. What is embedded, and
+    /// each request of a list, may be as long as the model takes; messages are so together.
     fn most_input(&self, model_limit: Option<u64>) -> u64 {
+        let images = |number: u64| model_limit.map_or(self.input_bytes, |limit| limit * number);
         match self.input_kind {
-            InputKind::Image => model_limit.unwrap_or(self.input_bytes),
-            InputKind::Text | InputKind::Prompts(_) => self.input_bytes,
+            InputKind::Inputs(number, Medium::Images) if self.path == EMBEDDINGS => images(number),
+            InputKind::Image | InputKind::Inputs(_, Medium::Images) => images(1),
+            InputKind::Requests(number, Medium::Images) => images(number),
+            InputKind::Tools { described: 0, named: 0 }
+            | InputKind::Text
+            | InputKind::Prompts(_)
+            | InputKind::Inputs(_, Medium::Texts)
+            | InputKind::Requests(_, Medium::Texts) => self.input_bytes,
+            InputKind::Tools { described: _, named } => self.input_bytes + ADDED_FOR_TOOLS * (1 + named),
         }
     }
 
@@ -228,6 +289,11 @@ impl Drawn {
             ..Usage::default()
         }
     }
+}
+
+/// An image at a URL, as a part of a message in OpenAI's format.
+fn image() -> Value {
+    json!({"type": "image_url", "image_url": {"url": "https://images.example/a.png"}})
 }
 
 /// The format in which a provider of OpenAI's shape answers at a path.
@@ -338,6 +404,23 @@ proptest! {
             models += 1;
         }
         prop_assert!(models > 100, "{} models", models);
+    }
+
+    #[test]
+    fn the_hold_of_a_spend_key_covers_lists_of_texts_and_images_to_embed_and_of_requests(
+        given in drawn(), number in 1_u64..9, is_embedded in any::<bool>(), has_images in any::<bool>(),
+    ) {
+        let medium = if has_images { Medium::Images } else { Medium::Texts };
+        let (path, input_kind) = if is_embedded {
+            (EMBEDDINGS, InputKind::Inputs(number, medium))
+        } else {
+            (given.path, InputKind::Requests(number, medium))
+        };
+        let drawn = Drawn { path, input_kind, payer: BY_SPEND_KEY, ..given };
+        let mut shop = Shop::new();
+        for (provider, _, listed) in CATALOGUE.models() {
+            shop.call(provider, listed, &drawn)?;
+        }
     }
 
     #[test]

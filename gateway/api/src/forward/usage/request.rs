@@ -11,8 +11,9 @@ use super::provider_text::string;
 /// The number of answers requested at once.
 const COUNTS: [&str; 4] = ["n", "best_of", "candidateCount", "candidate_count"];
 
-/// The members that may list several inputs, each with answers of its own. A list of messages counts as well.
-const INPUTS: [&str; 3] = ["input", "prompt", "requests"];
+/// The members that may list several inputs, each with answers of its own. A list of messages counts as well. The last three are
+/// those of Cohere's embeddings.
+const INPUTS: [&str; 6] = ["input", "prompt", "requests", "images", "inputs", "texts"];
 
 /// The members that decide the price of a call and the reporting of its usage.
 const DECISIVE: [&str; 8] = [
@@ -430,6 +431,10 @@ mod tests {
             (r#"{"model":"m","input":"x"}"#, 1),
             (r#"{"model":"m","input":["x",[1,2],"z"],"n":2}"#, 6),
             (r#"{"model":"m","prompt":[]}"#, 1),
+            // What Cohere embeds.
+            (r#"{"model":"m","texts":["a","b","c"]}"#, 3),
+            (r#"{"model":"m","images":["data:,a","data:,b"]}"#, 2),
+            (r#"{"model":"m","inputs":[{"content":[]},{"content":[]}]}"#, 2),
             (r#"{"model":"m","prompt":["a","b"],"generationConfig":{"candidateCount":2}}"#, 4),
             (r#"{"model":"m","n":18446744073709551615,"input":["x","y"]}"#, u64::MAX),
         ] {

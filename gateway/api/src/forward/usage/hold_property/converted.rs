@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use super::shop::Shop;
 use super::{
-    Drawn, Host, InputKind, called, covers, limits_at, openai_format, read_report, read_request, size_of_call,
+    ADDED_FOR_TOOLS, Drawn, Host, InputKind, Medium, called, covers, limits_at, openai_format, read_report,
+    read_request, size_of_call,
 };
 use crate::model_endpoints::{AllowedProviders, ModelEndpoint, choose};
 use crate::providers::CallersKey;
@@ -22,17 +23,64 @@ const CLIENTS: [(ModelEndpoint, &str); 4] = [
 
 /// The body of a client's call.
 fn body(format: Format, model: &str, drawn: &Drawn) -> Value {
-    let text = match drawn.input_kind {
-        InputKind::Prompts(number) => "a".repeat(usize::try_from(number).unwrap()),
-        InputKind::Text | InputKind::Image => "a".to_owned(),
+    let number = |number: u64| usize::try_from(number).unwrap();
+    let mut tools = Vec::new();
+    let content = match drawn.input_kind {
+        InputKind::Prompts(prompts) => json!("a".repeat(number(prompts))),
+        InputKind::Image => json!([image(format)]),
+        InputKind::Inputs(images, Medium::Images) | InputKind::Requests(images, Medium::Images) => {
+            json!(vec![image(format); number(images)])
+        }
+        InputKind::Tools { described, named } => {
+            // Tools that are only named are those of one provider, and are not converted.
+            tools = vec![tool(format); number(described + named)];
+            json!("a")
+        }
+        InputKind::Text | InputKind::Inputs(_, Medium::Texts) | InputKind::Requests(_, Medium::Texts) => {
+            json!("a")
+        }
     };
-    let message = json!([{"role": "user", "content": text}]);
-    match format {
+    let message = json!([{"role": "user", "content": content}]);
+    let mut body = match format {
         Format::OpenaiResponses => json!({"model": model, "input": message}),
         Format::OpenaiChat | Format::Anthropic | Format::Google => {
             json!({"model": model, "messages": message})
         }
+    };
+    if !tools.is_empty() {
+        body["tools"] = json!(tools);
     }
+    body
+}
+
+/// An image at a URL, as a client sends it.
+fn image(format: Format) -> Value {
+    let url = "https://images.example/a.png";
+    match format {
+        Format::OpenaiResponses => json!({"type": "input_image", "image_url": url}),
+        Format::Anthropic => json!({"type": "image", "source": {"type": "url", "url": url}}),
+        Format::OpenaiChat | Format::Google => super::image(),
+    }
+}
+
+/// A tool, as a client describes it.
+fn tool(format: Format) -> Value {
+    let schema = json!({"type": "object", "properties": {"city": {"type": "string"}}});
+    match format {
+        Format::OpenaiResponses => json!({"type": "function", "name": "f", "parameters": schema}),
+        Format::Anthropic => json!({"name": "f", "input_schema": schema}),
+        Format::OpenaiChat | Format::Google => {
+            json!({"type": "function", "function": {"name": "f", "parameters": schema}})
+        }
+    }
+}
+
+/// The most input of a converted call, which is one conversation.
+fn most_input(drawn: &Drawn, model_limit: Option<u64>) -> u64 {
+    if let InputKind::Tools { described, named } = drawn.input_kind {
+        return drawn.input_bytes + ADDED_FOR_TOOLS * u64::from(described + named > 0);
+    }
+    if drawn.is_text() { drawn.input_bytes } else { model_limit.unwrap_or(drawn.input_bytes) }
 }
 
 impl Shop {
@@ -76,11 +124,12 @@ impl Shop {
         let options = read_request(&converted.body);
         let limits = limits_at(&providers, target, listed.max_tokens);
         let size = size_of_call(&options, &converted.body, drawn, limits);
-        let usage = drawn.usage(drawn.input_bytes, limit.unwrap_or(model_limit));
+        let most_input = most_input(drawn, listed.max_tokens.input);
+        let usage = drawn.usage(most_input, limit.unwrap_or(model_limit));
         let format = openai_format(provider, target.path());
         let usage = read_report(at.shape(target), format, drawn.form, &usage);
         let (opened, metered) = self.open_and_settle(&listed.price, drawn.payer, size, usage);
-        covers(&opened, &metered, limit.is_some())?;
+        covers(&opened, &metered, limit.is_some() && drawn.is_text())?;
         Ok(true)
     }
 }
