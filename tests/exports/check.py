@@ -16,6 +16,7 @@ import urllib.request
 from decimal import Decimal
 
 import focus_check
+import statement
 import tools
 from instance import Api, Instance
 
@@ -35,6 +36,8 @@ class Exports:
     def __init__(self, program, data):
         self.instance, self.data = Instance(program, data), pathlib.Path(data)
         self.manifests = {}
+        # A customer's, with many entries.
+        self.wallet = None
 
     def export(self, name, *arguments):
         folder = self.data / name
@@ -57,6 +60,8 @@ def make_calls(exports):
     customers = [api.make_customer(f"export-{number}") for number in range(3)]
     for customer_id in customers:
         exports.instance.credit(customer_id)
+    exports.instance.command("wallet", "credit", "--connection", customers[0], "--amount", "1", "--reason", "=SUM(1;1)")
+    exports.wallet = api.call("GET", f"/connections/{customers[0]}")["wallet"]["wallet_id"]
 
     def report(number):
         api.call("POST", "/requests", {
@@ -273,6 +278,13 @@ def main(program, data):
         named["libreoffice_opens_the_csv_files"] = lambda: libreoffice_opens_the_csv_files(exports)
     else:
         print("Left out: exports in LibreOffice: there is no soffice")
+    checks = [statement.the_csv_adds_up, statement.the_text_adds_up]
+    if statement.browser():
+        checks.append(statement.the_page_prints_on_several_sheets)
+    else:
+        print("Left out: the printed statement: there is no browser")
+    for check in checks:
+        named[f"statement_{check.__name__}"] = lambda check=check: check(exports, exports.wallet)
     failed = 0
     for name, check in named.items():
         try:
