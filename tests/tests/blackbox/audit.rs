@@ -1,16 +1,13 @@
-//! `farthing audit`: the trial balance adds up to zero at every moment, statements add up and have every entry once, and a
-//! request is explained by its events alone.
+//! `farthing audit`: the trial balance adds up to zero at every moment, and statements add up and have every entry once.
 
 use std::collections::BTreeMap;
 use std::process::{Output, Stdio};
 
-use farthing_core::secret::hex;
 use farthing_tests::books::decimal;
 use farthing_tests::instance::{Instance, program};
 use farthing_tests::log::Logged;
-use farthing_tests::managed::Managed;
 use farthing_tests::merchant::{Customer, Merchant, encoded};
-use farthing_tests::provider::{json as answer_json, json_text};
+use farthing_tests::provider::json as answer_json;
 use farthing_tests::recurring::{Means, PAYS, instant};
 use farthing_tests::run;
 use rust_decimal::Decimal;
@@ -24,14 +21,14 @@ async fn audit(instance: &Instance, arguments: &[&str]) -> Output {
 }
 
 /// The text that a command prints, which must succeed.
-async fn text(instance: &Instance, arguments: &[&str]) -> String {
+pub(crate) async fn text(instance: &Instance, arguments: &[&str]) -> String {
     let output = audit(instance, arguments).await;
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
 /// Asserts that a command is refused with this exit code, says `why` and prints no result.
-async fn refused(instance: &Instance, arguments: &[&str], code: i32, why: &str) {
+pub(crate) async fn refused(instance: &Instance, arguments: &[&str], code: i32, why: &str) {
     let output = audit(instance, arguments).await;
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(code), "{arguments:?}: {stderr}");
@@ -41,12 +38,12 @@ async fn refused(instance: &Instance, arguments: &[&str], code: i32, why: &str) 
 
 /// A merchant alone on its instance. Its customer has a balance of 1, pays 10 for a plan with 2 of credit and 5 for a bundle
 /// with 4, makes five calls at 1, loses the rest of the bundle at the end of the cycle, renews, and makes three more.
-struct Story {
-    instance: &'static Instance,
+pub(crate) struct Story {
+    pub(crate) instance: &'static Instance,
     merchant: Merchant,
     customer: Customer,
-    wallet_id: String,
-    events: Vec<Logged>,
+    pub(crate) wallet_id: String,
+    pub(crate) events: Vec<Logged>,
     /// The accounts before it. The instance has credited wallets of its own.
     before: Accounts,
 }
@@ -66,7 +63,7 @@ async fn trial_balance(instance: &Instance, more: &[&str]) -> Accounts {
 }
 
 impl Story {
-    async fn tell() -> Self {
+    pub(crate) async fn tell() -> Self {
         let instance: &'static Instance = Box::leak(Box::new(Instance::start(1).await));
         let before = trial_balance(instance, &[]).await;
         let merchant = Merchant::of(instance).await;
@@ -322,84 +319,4 @@ async fn over_rest(story: &Story) {
     }
     let report = story.instance.operate(&["projections", "verify", "entries"]).await;
     assert_eq!(report["differences"], 0, "{report}");
-}
-
-#[test]
-fn a_request_is_explained_from_its_credential_to_the_last_digit() {
-    run(async {
-        let managed = Managed::start(&[]).await;
-        let merchant = Merchant::funded("100").await;
-        let customer = merchant.customer("100").await;
-        let usage = r#"{"model":"gpt-4o-2024-08-06","usage":{"prompt_tokens":2006,"completion_tokens":300,
-            "total_tokens":2306,"prompt_tokens_details":{"cached_tokens":1920}}}"#;
-        let endpoint = managed.openai.endpoint(move |_| json_text(200, usage));
-        let meter = json!({
-            "name": "tokens", "rate_type": "fixed", "tier_type": "tokens_1m",
-            "tiers": [{"start": 0, "rate": "1000"}, {"start": 2000, "rate": "500"}],
-            "base_cost_payer": "wallet", "service_charge_payer": "merchant",
-        });
-        let meter = merchant.meter(meter).await;
-        let response = managed.ask(&merchant.billing(&customer, &meter), &endpoint.url, "gpt-4o").await;
-        let id = response.request_id();
-        let metered = merchant.charged(&response).await;
-
-        let explained = merchant.instance.operate(&["audit", "explain", &id]).await;
-        assert_eq!((&explained["ok"], &explained["merchant_id"]), (&json!(true), &json!(merchant.id)));
-        assert_eq!(explained["metered"], metered);
-        let again = &explained["recomputed"];
-        assert_eq!(again["model_cost"], metered["model_cost"]);
-        assert_eq!((&again["fee"], &again["on_wallet"]), (&metered["fee"], &metered["total_wallet_cost"]));
-        // 2000 tokens at 0.001 each, and 306 at 0.0005.
-        assert_eq!(again["fee"]["amount"], "2.1530000000");
-        let debits = explained["debits"].as_array().unwrap();
-        let drawn: Decimal = debits.iter().map(|debit| decimal(&debit["amount"])).sum();
-        assert_eq!(drawn, decimal(&metered["total_request_cost"]));
-        assert_eq!(debits[0]["balance_before"], "100.0000000000");
-        let posted: Decimal =
-            explained["postings"].as_array().unwrap().iter().map(|posting| decimal(&posting["amount"])).sum();
-        assert_eq!(posted, Decimal::ZERO, "{explained}");
-        let logged = merchant.events().await;
-        let logged: Vec<_> = logged
-            .iter()
-            .filter(|event| event.key.starts_with(&id))
-            .map(|event| (json!(event.kind), json!(event.position), json!(hex(&event.hash))))
-            .collect();
-        let events = explained["events"].as_array().unwrap().iter();
-        let events: Vec<_> = events
-            .map(|event| (event["kind"].clone(), event["position"].clone(), event["hash"].clone()))
-            .collect();
-        assert_eq!(events, logged);
-        assert_eq!(events.len(), 4, "opened, metered, and a debit of each wallet");
-
-        let shown = text(merchant.instance, &["explain", &id]).await;
-        for part in [
-            "credential      a secret key, a customer and a meter: the customer pays the fee",
-            "price file      the built-in one, prices of 2026-",
-            "tier            from 2000: 500.0000000000",
-            "provider cost   0.0056150000 = input 0.0026150000 + output 0.0030000000",
-            "fee line        0.1530000000 = 306 in the tier from 2000 at 500.0000000000",
-            "computed again  the same",
-        ] {
-            assert!(shown.contains(part), "{part} is not in {shown}");
-        }
-    });
-}
-
-#[test]
-fn a_request_that_was_not_charged_is_explained_by_its_failure() {
-    run(async {
-        let merchant = Merchant::funded("1").await;
-        let endpoint = merchant.instance.provider.endpoint(|_| answer_json(500, &json!({})));
-        let response = merchant.call(&merchant.secret_key, &endpoint.url).await;
-        let id = response.request_id();
-        merchant.failed(&response).await;
-        let shown = text(merchant.instance, &["explain", &id]).await;
-        assert!(shown.contains("not charged     provider_status, status 500"), "{shown}");
-        let explained = merchant.instance.operate(&["audit", "explain", &id]).await;
-        assert_eq!((&explained["debits"], &explained["postings"]), (&json!([]), &json!([])));
-        assert_eq!(explained["events"].as_array().unwrap().len(), 2, "{explained}");
-        let nobody = "req_01ARZ3NDEKTSV4RRFFQ69G5FAV";
-        let why = format!("no event of the log names the request {nobody}");
-        refused(merchant.instance, &["explain", nobody], 2, &why).await;
-    });
 }

@@ -26,7 +26,7 @@ fn carried(request: Request, carrier: &str, credential: &str) -> Request {
 
 /// Every form of a credential of this merchant's secret key, with the mode of charging that it means. The customer and the
 /// meter are new.
-async fn shapes(merchant: &Merchant) -> Vec<(String, &'static str)> {
+pub(crate) async fn shapes(merchant: &Merchant) -> Vec<(String, &'static str)> {
     let customer = merchant.customer("100").await;
     let meter = merchant.call_meter("0.01").await;
     let shown = merchant.get(&format!("/v1/connections/{}", customer.id)).await.expect(200);

@@ -5,6 +5,7 @@
 
 mod archive_bucket;
 mod audit;
+mod audit_explain;
 mod audit_reconcile;
 mod audit_replay;
 mod audit_statement_page;

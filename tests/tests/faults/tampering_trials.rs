@@ -514,7 +514,13 @@ fn every_change_of_a_read_row_is_found() {
             };
             let finding = findings.iter().find(|finding| is_named(finding["text"].as_str().unwrap()));
             let finding = finding.unwrap_or_else(|| panic!("{column}, {named}: {report}"));
-            assert_eq!(finding["partition"], partition, "{report}");
+            let shown = format!("SELECT position FROM {schema}.checkpoint WHERE partition = $1");
+            let shown: i64 = scene.sql.query_one(&shown, &[&partition]).await.unwrap().get(0);
+            assert_eq!(
+                (&finding["partition"], &finding["position"]),
+                (&json!(partition), &json!(shown)),
+                "{report}"
+            );
             assert_ne!(finding["expected"], finding["found"], "{report}");
             if !(deletes || changes_key) {
                 // A generated column changes with the one that it is computed from.
