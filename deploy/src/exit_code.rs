@@ -4,7 +4,7 @@
 //! - 0: the command did what it was asked to, and found nothing wrong.
 //! - 1: something is wrong with the log or with what was made of it, or a difference was found.
 //! - 2: the command could not run or was refused, so nothing is known.
-//! - 3: nothing that was looked at is wrong, but the command could not look at all that it was asked to.
+//! - 3: nothing that was looked at is wrong, but the command could not look at everything that it was asked to.
 
 use std::process::ExitCode;
 

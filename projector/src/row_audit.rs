@@ -195,7 +195,14 @@ impl RowAudit<'_> {
             }
             let to = position.min(after.saturating_add(STEP));
             let target: Positions = [(partition, to)].into_iter().collect();
-            catch_up::<P>(&self.reader, &mut self.generation, &target).await?;
+            let folded = catch_up::<P>(&self.reader, &mut self.generation, &target).await;
+            folded.map_err(|error| match error {
+                // Named by what is shown, and not by the step.
+                Error::LogEnds { partition, position: end, .. } => {
+                    Error::LogEnds { partition, position: end, target: position }
+                }
+                other => other,
+            })?;
             self.progress.read(to - after);
         }
     }

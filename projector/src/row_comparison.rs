@@ -13,18 +13,27 @@ use crate::engine::Error;
 /// Rows that are compared at once. Few in debug builds: the tables of tests have several ranges.
 const ROWS: i64 = if cfg!(debug_assertions) { 10 } else { 10_000 };
 
-/// The columns of the index of the table $2 in the schema $1 that the ranges follow, with their types: the primary key, or the
-/// first index of all rows.
+/// The columns of the index of the table $2 in the schema $1, which was just made, that the ranges follow, with their types: the
+/// primary key, or the first index of all rows.
 const INDEX_COLUMNS: &str = "\
 WITH chosen AS (
     SELECT i.* FROM pg_namespace AS n JOIN pg_class AS c ON c.relnamespace = n.oid
     JOIN pg_index AS i ON i.indrelid = c.oid JOIN pg_class AS x ON x.oid = i.indexrelid
     WHERE n.nspname = $1::text AND c.relname = $2::text AND i.indpred IS NULL AND i.indexprs IS NULL
     ORDER BY i.indisprimary DESC, x.relname LIMIT 1)
-SELECT a.attname::text AS name, format_type(a.atttypid, a.atttypmod) AS type, chosen.indisprimary AS is_key
+SELECT a.attname::text AS name, quote_ident(a.attname) AS quoted, format_type(a.atttypid, a.atttypmod) AS type,
+       chosen.indisprimary AS is_key
 FROM chosen JOIN pg_attribute AS a ON a.attrelid = chosen.indrelid
 JOIN unnest(chosen.indkey::int2[]) WITH ORDINALITY AS k (number, place) ON k.number = a.attnum
 WHERE a.attname <> 'partition' ORDER BY k.place";
+
+/// Those of the columns $3 of the table $2 in the schema $1 that may be null. A row without a value would be in no range.
+const NULLABLE: &str = "\
+SELECT wanted.name FROM unnest($3::text[]) AS wanted (name)
+WHERE NOT EXISTS (
+    SELECT 1 FROM pg_namespace AS n JOIN pg_class AS c ON c.relnamespace = n.oid
+    JOIN pg_attribute AS a ON a.attrelid = c.oid
+    WHERE n.nspname = $1::text AND c.relname = $2::text AND a.attname = wanted.name AND a.attnotnull)";
 
 /// The columns of the last row of the next range of partition $1 after the one with the columns $2, as texts. None if the next
 /// range is the last one.
@@ -49,23 +58,28 @@ WITH both_sides AS MATERIALIZED (
     WHERE n.partition = $1 AND {after_n} AND {to_n})
 ";
 
+/// A row as a JSON object whose values are texts, since a JSON number may be beyond what can be read.
+const AS_TEXTS: &str = "(SELECT jsonb_object_agg(key, value)::text FROM jsonb_each_text(to_jsonb({row})))";
+
 /// Rows of the range that are in the live generation only, as text and as JSON.
 const ONLY_LIVE: &str = "\
-SELECT l::text AS row, to_jsonb(l)::text AS json FROM {live}.{table} AS l WHERE l.partition = $1 AND {after_l} AND {to_l}
+SELECT l::text AS row, {json_l} AS json FROM {live}.{table} AS l WHERE l.partition = $1 AND {after_l} AND {to_l}
 EXCEPT ALL
-SELECT n::text, to_jsonb(n)::text FROM {new}.{table} AS n WHERE n.partition = $1 AND {after_n} AND {to_n}
+SELECT n::text, {json_n} FROM {new}.{table} AS n WHERE n.partition = $1 AND {after_n} AND {to_n}
 ORDER BY row LIMIT 100";
 
 /// Rows of the range that are in the new generation only.
 const ONLY_NEW: &str = "\
-SELECT n::text AS row, to_jsonb(n)::text AS json FROM {new}.{table} AS n WHERE n.partition = $1 AND {after_n} AND {to_n}
+SELECT n::text AS row, {json_n} AS json FROM {new}.{table} AS n WHERE n.partition = $1 AND {after_n} AND {to_n}
 EXCEPT ALL
-SELECT l::text, to_jsonb(l)::text FROM {live}.{table} AS l WHERE l.partition = $1 AND {after_l} AND {to_l}
+SELECT l::text, {json_l} FROM {live}.{table} AS l WHERE l.partition = $1 AND {after_l} AND {to_l}
 ORDER BY row LIMIT 100";
 
 /// A column of the index.
 struct Column {
     name: String,
+    /// The name in a statement.
+    quoted: String,
     kind: String,
 }
 
@@ -92,8 +106,9 @@ impl Comparison {
         table: &'static str,
     ) -> Result<Self, Error> {
         let (mut columns, mut has_key) = (Vec::new(), false);
-        for row in client.query(INDEX_COLUMNS, &[&live, &table]).await? {
-            columns.push(Column { name: row.try_get("name")?, kind: row.try_get("type")? });
+        for row in client.query(INDEX_COLUMNS, &[&new, &table]).await? {
+            let (name, quoted) = (row.try_get("name")?, row.try_get("quoted")?);
+            columns.push(Column { name, quoted, kind: row.try_get("type")? });
             has_key = row.try_get("is_key")?;
         }
         let schemas = [live.to_owned(), new.to_owned()];
@@ -115,6 +130,9 @@ impl Comparison {
         hold.batch_execute("SET LOCAL work_mem = '64MB'").await?;
         let of = self.partition.number();
         let after = self.after.take();
+        if after.is_none() {
+            self.find_nullable(hold, position, tallies).await?;
+        }
         let end: Option<Vec<String>> = if self.columns.is_empty() {
             None
         } else {
@@ -146,18 +164,40 @@ impl Comparison {
             if self.columns.is_empty() {
                 return format!("${parameter}::text[] IS NULL");
             }
-            let names = all(&|_, column| format!("{alias}.{}", column.name));
+            let names = all(&|_, column| format!("{alias}.{}", column.quoted));
             let values =
                 all(&|place, column| format!("(${parameter}::text[])[{}]::{}", place + 1, column.kind));
             format!("(${parameter}::text[] IS NULL OR ({names}) {comparison} ({values}))")
         };
         let mut text = sql.replace("{live}", live).replace("{new}", new).replace("{table}", self.table);
         for alias in ["l", "n"] {
+            text = text.replace(&format!("{{json_{alias}}}"), &AS_TEXTS.replace("{row}", alias));
             text = text.replace(&format!("{{after_{alias}}}"), &bound(alias, ">", 2));
             text = text.replace(&format!("{{to_{alias}}}"), &bound(alias, "<=", 3));
         }
-        let texts = all(&|_, column| format!("l.{}::text", column.name));
-        text.replace("{texts}", &texts).replace("{order}", &all(&|_, column| format!("l.{}", column.name)))
+        let texts = all(&|_, column| format!("l.{}::text", column.quoted));
+        text.replace("{texts}", &texts).replace("{order}", &all(&|_, column| format!("l.{}", column.quoted)))
+    }
+
+    /// Reports columns of the live table that may be null, and may not by its definition.
+    async fn find_nullable(
+        &self,
+        hold: &Transaction<'_>,
+        position: i64,
+        tallies: &mut Tallies,
+    ) -> Result<(), Error> {
+        let (partition, live) = (self.partition, &self.schemas[0]);
+        let names: Vec<&str> = self.columns.iter().map(|column| column.name.as_str()).collect();
+        for row in hold.query(NULLABLE, &[live, &self.table, &names]).await? {
+            let name: String = row.try_get("name")?;
+            let text = format!(
+                "partition {partition}: the column {name} of {live}.{} may be null, so rows cannot be compared by it",
+                self.table
+            );
+            let (expected, found) = ("not null".to_owned(), "nullable, or missing".to_owned());
+            tallies.find(Check::ReadTables, Finding { partition, position, text, expected, found });
+        }
+        Ok(())
     }
 
     /// Reports the rows of a range that differ.
@@ -175,7 +215,11 @@ impl Comparison {
         let mut unequal: BTreeMap<String, Unequal> = BTreeMap::new();
         for (sql, is_live) in [(ONLY_LIVE, true), (ONLY_NEW, false)] {
             for row in hold.query(&self.sql(sql), range).await? {
-                let Ok(Value::Object(row)) = serde_json::from_str(row.try_get("json")?) else { continue };
+                let whole: &str = row.try_get("row")?;
+                let row = match serde_json::from_str(row.try_get("json")?) {
+                    Ok(Value::Object(row)) => row,
+                    _ => [("row".to_owned(), Value::from(whole))].into_iter().collect(),
+                };
                 let Unequal { expected, found } = unequal.entry(key_of(&row, &key_columns)).or_default();
                 if is_live { found.push(row) } else { expected.push(row) }
             }

@@ -145,15 +145,26 @@ async fn read_models(args: &Args, url: &str, progress: &Arc<Progress>) -> Result
         {
             let (url, progress) = (Arc::clone(&url), Arc::clone(progress));
             tasks.spawn(async move {
-                let audited = farthing_projector::audit(&url, model, partition, &progress).await;
-                let audited =
-                    audited.with_context(|| format!("cannot verify the read model {}", model.name()));
-                (place, audited)
+                (place, model, farthing_projector::audit(&url, model, partition, &progress).await)
             });
         }
         let Some(done) = tasks.join_next().await else { break };
-        let (place, audited) = done.context("the comparison of a read model ended")?;
-        tallies.insert(place, audited?);
+        let (place, model, audited) = done.context("the comparison of a read model ended")?;
+        let name = model.name();
+        let of_model = match audited {
+            Ok(of_model) => of_model,
+            Err(error) if error.is_of_the_events() => {
+                return Err(error).with_context(|| format!("cannot verify the read model {name}"));
+            }
+            // What is known of the log and of the other read models is said all the same.
+            Err(error) => {
+                let mut missed = Tallies::default();
+                let error = anyhow::Error::from(error);
+                missed.miss(Check::ReadTables, format!("{name}: it cannot be compared: {error:#}"));
+                missed
+            }
+        };
+        tallies.insert(place, of_model);
     }
     let mut whole = Tallies::default();
     for of_model in tallies.into_values() {

@@ -1,5 +1,5 @@
 //! The commands that judge the ledger have one rule for their exit codes: 0, all is sound; 1, something is wrong with the log or
-//! differs; 2, the command could not run; 3, it could not look at all.
+//! differs; 2, the command could not run; 3, it could not look at everything.
 
 use std::process::{Output, Stdio};
 

@@ -61,8 +61,44 @@ fn batches_that_nothing_leads_to_heads_and_missing_checkpoints_are_found() {
              UPDATE entries.entries SET balance = balance - 1 WHERE partition = {p}")
         .await;
         sound(instance).await;
+        read_tables(instance, partition, &sql).await;
         put_away(instance).await;
     });
+}
+
+/// Rows that a careless reader would not see, and a table that cannot be compared.
+async fn read_tables(instance: &Instance, partition: i16, sql: &impl AsyncFn(&str)) {
+    // No floating-point number is so large.
+    sql("INSERT INTO usage.quarters VALUES
+         ({p}, 'mer_01ARZ3NDEKTSV4RRFFQ69G5FAV', '', '', now(), 1, 1e400, 0, 0, 0, 0, 0, 0)")
+    .await;
+    found(instance, "read_tables", partition, "of usage.quarters follows from no event").await;
+    sql("DELETE FROM usage.quarters WHERE merchant_id = 'mer_01ARZ3NDEKTSV4RRFFQ69G5FAV'").await;
+    sound(instance).await;
+
+    // A row without a key would be in no range.
+    sql("ALTER TABLE customers.customers DROP CONSTRAINT customers_pkey, ALTER customer_id DROP NOT NULL")
+        .await;
+    found(instance, "read_tables", partition, "the column customer_id of customers.customers may be null")
+        .await;
+    sql("ALTER TABLE customers.customers ALTER customer_id SET NOT NULL,
+         ADD CONSTRAINT customers_pkey PRIMARY KEY (partition, customer_id)")
+    .await;
+    sound(instance).await;
+
+    // What cannot be compared takes nothing from the verdict of the others.
+    sql("ALTER TABLE meters.meters RENAME TO hidden").await;
+    let (code, report, errors) = outcome(instance, &["audit", "verify"]).await;
+    assert_eq!((code, &report["verdict"]), (Some(3), &json!("incomplete")), "{report} {errors}");
+    let checks = report["checks"].as_array().unwrap();
+    let of_rows = checks.iter().find(|of| of["check"] == "read_tables").unwrap();
+    assert!(of_rows["skipped"].to_string().contains("meters: it cannot be compared"), "{of_rows}");
+    assert!(of_rows["checked"].as_u64() > Some(0), "{of_rows}");
+    sql("ALTER TABLE meters.hidden RENAME TO meters").await;
+    sound(instance).await;
+    let copies = "SELECT count(*) FROM pg_namespace WHERE nspname ~ '_g[0-9]+$'";
+    let left: i64 = instance.log().await.sql.query_one(copies, &[]).await.unwrap().get(0);
+    assert_eq!(left, 0, "no copy stays behind");
 }
 
 /// The role of a gateway may add batches, at any place.

@@ -65,7 +65,7 @@ pub(super) async fn find<'c>(
             At::Nothing => None,
             At::DamagedFile(object) => {
                 let place = Place { partition, position: signed.position() };
-                tallies.skip(Check::SignedCheckpoints, format!("{place}: {object} is damaged"));
+                tallies.miss(Check::SignedCheckpoints, format!("{place}: {object} is damaged"));
                 continue;
             }
         };
@@ -88,6 +88,7 @@ pub(super) async fn find<'c>(
             }
             return Ok(Some((signed, begin)));
         };
+        // Its event was found; the run begins earlier.
         let place = Place { partition, position: signed.position() };
         tallies.skip(Check::SignedCheckpoints, format!("{place}: {why}"));
     }

@@ -178,10 +178,16 @@ impl Checkpoints {
     /// Says what was passed over, and why.
     pub(super) fn tell(&self, tallies: &mut Tallies) {
         if self.signed.is_empty() {
-            tallies.skip(Check::SignedCheckpoints, "the folder has no checkpoint that is trusted");
+            let reason = "the folder has no checkpoint that is trusted";
+            // A first run writes one.
+            if self.plan.signer.is_some() {
+                tallies.skip(Check::SignedCheckpoints, reason);
+            } else {
+                tallies.miss(Check::SignedCheckpoints, reason);
+            }
         }
         for passed_over in &self.passed_over {
-            tallies.skip(Check::SignedCheckpoints, passed_over.clone());
+            tallies.miss(Check::SignedCheckpoints, passed_over.clone());
         }
     }
 
