@@ -218,7 +218,7 @@ fn a_bill_that_its_terms_do_not_give_and_debits_that_are_not_the_cost_are_findin
             let explained: Value = serde_json::from_slice(&output.stdout).unwrap();
             let found: Vec<_> =
                 explained["findings"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
-            let code = if finding.is_some() { 1 } else { 0 };
+            let code = i32::from(finding.is_some());
             assert_eq!(
                 (output.status.code(), &explained["ok"]),
                 (Some(code), &json!(code == 0)),
