@@ -55,10 +55,12 @@ fn a_key_as_a_model_or_in_metadata_is_masked_in_all_that_is_kept_and_reaches_the
         let report = json!({
             "request_id": "r", "model": keys[1], "response_id": keys[0], "metadata": metadata,
             "endpoint": format!("POST https://a.example/{}", keys[0]), "usage": {"tokens": 1},
+            "provider": format!("of {}", keys[0]),
         });
         let made = merchant.post("/v1/requests", &report).await.expect(201);
         assert_eq!((&made["model"], &made["response_id"]), (&json!("aks_test_****"), &json!("spk_****")));
         assert_eq!(made["endpoint"], "POST https://a.example/spk_****");
+        assert_eq!(made["provider"], "of spk_****");
         assert_eq!(made["metadata"]["note"], "mine is aks_test_****");
         assert_eq!(merchant.get("/v1/requests/r").await.expect(200), made);
 
