@@ -83,6 +83,38 @@ fn an_error_that_repeats_the_managed_key_reaches_the_caller_masked() {
     });
 }
 
+/// The status line and the names of headers and trailers are what a provider writes, too.
+#[test]
+fn an_error_with_the_managed_key_in_its_reason_phrase_and_in_names_of_headers_reaches_the_caller_without_them()
+ {
+    run(async {
+        let managed = Managed::start(&[]).await;
+        let merchant = Merchant::funded("100").await;
+        let endpoint = managed.openai.endpoint_ending("/v1/chat/completions", |call| {
+            let key = sent(call);
+            let (body, upper) = (error(&key), key.to_ascii_uppercase());
+            let head = format!(
+                "HTTP/1.1 401 Bad key {key}\r\nX-{key}: 1\r\nX-{upper}-Limit: 2\r\nX-Other: 3\r\n\
+                 Content-Type: application/json\r\nTransfer-Encoding: chunked\r\nTrailer: X-{key}\r\n\r\n"
+            );
+            let trailers = format!("0\r\nX-{key}: 4\r\n\r\n");
+            vec![Step::Bytes(head.into_bytes()), chunk(body), Step::Bytes(trailers.into_bytes())]
+        });
+        let call = forward("POST", &endpoint.url).json(&chat()).header("te", "trailers");
+        let response = managed.send(&merchant.secret_key, call).await;
+        has_no_key(&response, 401, &error(MASK));
+        let head = format!("{:?}", response.head).to_ascii_lowercase();
+        assert!(!head.contains(KEY), "{head}");
+        assert_eq!(response.head.first_line, "HTTP/1.1 401 Unauthorized");
+        assert_eq!(response.head.header("x-other"), Some("3"));
+
+        // A reason phrase without the key passes.
+        let endpoint = repeating(&managed, 401, None);
+        let response = managed.send(&merchant.secret_key, forward("POST", &endpoint.url).json(&chat())).await;
+        assert_eq!(response.head.first_line, "HTTP/1.1 401 Because");
+    });
+}
+
 #[test]
 fn a_converted_error_has_no_managed_key() {
     run(async {

@@ -55,10 +55,12 @@ fn a_key_as_a_model_or_in_metadata_is_masked_in_all_that_is_kept_and_reaches_the
         let report = json!({
             "request_id": "r", "model": keys[1], "response_id": keys[0], "metadata": metadata,
             "endpoint": format!("POST https://a.example/{}", keys[0]), "usage": {"tokens": 1},
+            "provider": format!("of {}", keys[0]),
         });
         let made = merchant.post("/v1/requests", &report).await.expect(201);
         assert_eq!((&made["model"], &made["response_id"]), (&json!("aks_test_****"), &json!("spk_****")));
         assert_eq!(made["endpoint"], "POST https://a.example/spk_****");
+        assert_eq!(made["provider"], "of spk_****");
         assert_eq!(made["metadata"]["note"], "mine is aks_test_****");
         assert_eq!(merchant.get("/v1/requests/r").await.expect(200), made);
 
@@ -70,6 +72,28 @@ fn a_key_as_a_model_or_in_metadata_is_masked_in_all_that_is_kept_and_reaches_the
         }
         let list = merchant.get("/v1/requests").await.text();
         assert!(!keys.iter().any(|key| list.contains(key)), "{list}");
+    });
+}
+
+/// A name is kept up to 255 characters. What is left of a key at its end has no key's shape.
+#[test]
+fn a_key_at_the_end_of_what_is_kept_of_a_long_model_is_masked() {
+    run(async {
+        let merchant = Merchant::funded("10").await;
+        let spend_key = spend_key(&merchant, json!({})).await;
+        let begin = &spend_key[..12];
+        let endpoint = merchant.instance.provider.endpoint(|_| answer(200, &json!({})));
+        let rest = "x".repeat(300);
+        for before in [219, 254 - spend_key.len(), 254 - begin.len(), 254] {
+            let before = "m".repeat(before);
+            let body = json!({"model": format!("{before}{spend_key}-{rest}"), "input": "x"});
+            let answered = merchant.send(&spend_key, forward("POST", &endpoint.url).json(&body)).await;
+            answered.expect(200);
+            let shown = merchant.shown(&answered.request_id(), "completed").await;
+            let expected: String = format!("{before}spk_****-{rest}").chars().take(255).collect();
+            assert_eq!(shown["model"], expected);
+        }
+        is_recorded_nowhere(&merchant, &[begin]).await;
     });
 }
 

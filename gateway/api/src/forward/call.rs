@@ -274,6 +274,9 @@ async fn pass_back(
     parts.version = Version::HTTP_11;
     let share = || forwarder.body_memory.share(call.merchant_id, BodyKind::Response);
     let mask = source.managed_key.filter(|_| !parts.status.is_success()).as_ref().and_then(KeyMask::of);
+    if let Some(mask) = &mask {
+        mask.mask_reason(&mut parts.extensions);
+    }
     let change = ResponseChange::of(source.rule, mask, parts.status, &mut parts.headers, share);
     let decides_head = change.decides_head();
     let recorder =

@@ -1,8 +1,10 @@
 //! Masks a managed provider key in a provider's error, which may repeat the key that it was sent. Every byte of it becomes
-//! an asterisk, so the length of the error stays. Nothing else of the error changes. Pure.
+//! an asterisk, so the length of the error stays. A reason phrase or a header whose name has the key is left out. Nothing
+//! else of the error changes. Pure.
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, HeaderValue};
+use http::{Extensions, HeaderMap, HeaderName, HeaderValue};
+use hyper::ext::ReasonPhrase;
 use zeroize::Zeroizing;
 
 use crate::providers::ProviderKey;
@@ -31,8 +33,20 @@ impl KeyMask {
         (!secrets.is_empty()).then(|| Self { secrets, held: Zeroizing::default() })
     }
 
-    /// Masks the key in the values of headers or trailers.
+    /// Leaves out a reason phrase that has the key. The caller then gets the usual one of the status.
+    pub(super) fn mask_reason(&self, extensions: &mut Extensions) {
+        if extensions.get::<ReasonPhrase>().is_some_and(|reason| self.is_within(reason.as_bytes())) {
+            extensions.remove::<ReasonPhrase>();
+        }
+    }
+
+    /// Masks the key in the values of headers or trailers, and leaves out those with the key in their name.
     pub(super) fn mask_headers(&self, headers: &mut HeaderMap) {
+        let named: Vec<HeaderName> =
+            headers.keys().filter(|name| self.is_within_name(name)).cloned().collect();
+        for name in named {
+            headers.remove(name);
+        }
         for value in headers.values_mut() {
             if self.is_within(value.as_bytes()) {
                 let mut masked = value.as_bytes().to_vec();
@@ -75,6 +89,14 @@ impl KeyMask {
 
     fn is_within(&self, text: &[u8]) -> bool {
         self.secrets.iter().any(|secret| find(text, secret).is_some())
+    }
+
+    /// Whether a secret is in a header's name, which has lower-case letters whatever the provider wrote.
+    fn is_within_name(&self, name: &HeaderName) -> bool {
+        let name = name.as_str().as_bytes();
+        self.secrets
+            .iter()
+            .any(|secret| name.windows(secret.len()).any(|window| window.eq_ignore_ascii_case(secret)))
     }
 
     /// How many of the last bytes of `text` are the beginning of a secret.
@@ -149,6 +171,25 @@ mod tests {
         let values: Vec<_> = headers.get_all("x-key").iter().map(HeaderValue::as_bytes).collect();
         let masked = format!("Bearer {}", "*".repeat(KEY.len()));
         assert_eq!(values, [masked.as_bytes(), b"\xe9 sk-a-key"]);
+    }
+
+    #[test]
+    fn a_header_with_the_key_in_its_name_and_a_reason_with_the_key_are_left_out() {
+        let key = "Sk-A-Key-Ab";
+        let mut headers = HeaderMap::new();
+        for name in ["x-sk-a-key-ab", "x-sk-a-key-ab-1", "x-sk-a-key-a", "x-other"] {
+            headers.append(name, HeaderValue::from_static("1"));
+            headers.append(name, HeaderValue::from_static("2"));
+        }
+        mask(key).mask_headers(&mut headers);
+        let left: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
+        assert_eq!(left, ["x-sk-a-key-a", "x-other"]);
+        for (reason, stays) in [("Bad key Sk-A-Key-Ab", false), ("No Sk-A-Key", true)] {
+            let mut extensions = Extensions::new();
+            extensions.insert(ReasonPhrase::try_from(reason.to_owned()).unwrap());
+            mask(key).mask_reason(&mut extensions);
+            assert_eq!(extensions.get::<ReasonPhrase>().is_some(), stays, "{reason}");
+        }
     }
 
     #[test]

@@ -51,7 +51,7 @@ pub(super) async fn create(
         gateway_id: app.gateway_id,
         customer: report.customer,
         meter: report.meter,
-        provider: report.provider,
+        provider: masked(&report.provider),
         endpoint: masked(&report.endpoint),
         metadata: secret::masked_pairs(&report.metadata),
         list_price,
