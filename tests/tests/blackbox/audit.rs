@@ -320,3 +320,32 @@ async fn over_rest(story: &Story) {
     let report = story.instance.operate(&["projections", "verify", "entries"]).await;
     assert_eq!(report["differences"], 0, "{report}");
 }
+
+#[test]
+fn credit_that_ends_with_its_subscription_is_an_entry_of_statement_rest_and_export() {
+    run(async {
+        let merchant = Merchant::new().await;
+        let customer = merchant.customer("2").await;
+        let plan = json!({"name": "free", "period_amount": 0, "included_credit": "1"});
+        let plan = merchant.post("/v1/plans", &plan).await.expect(201);
+        let subscription = json!({"customer_id": customer.id, "plan_id": plan["plan_id"]});
+        merchant.post("/v1/subscriptions", &subscription).await.expect(201);
+        let state = merchant.log.state("customer", &customer.id).await.unwrap();
+        let wallet = state["wallet_id"].as_str().unwrap();
+        merchant.delete(&format!("/v1/customers/{}", customer.id)).await.expect(200);
+
+        let instance = merchant.instance;
+        let statement = instance.operate(&["audit", "statement", "--wallet", wallet]).await;
+        let entries = statement["entries"].as_array().unwrap();
+        let ended = entries.iter().find(|entry| entry["kind"] == "cancellation").expect("an entry");
+        let change = json!({"balance": "0.0000000000", "plan_credit": "-1.0000000000", "bundle_credit": "0.0000000000"});
+        assert_eq!((&ended["change"], &ended["after"]["plan_credit"]), (&change, &json!("0.0000000000")));
+        let shown = merchant.get(&format!("/v1/ledger/entries?wallet_id={wallet}")).await.expect(200);
+        let shown: Vec<_> = shown["data"].as_array().unwrap().iter().rev().map(of_rest).collect();
+        assert_eq!(shown, entries.iter().map(as_rest).collect::<Vec<_>>());
+        let out = instance.file("cancellation").into_os_string().into_string().unwrap();
+        instance.operate(&["export", "--format", "ndjson", "--out", &out, "--merchant", &merchant.id]).await;
+        let lines = std::fs::read_to_string(format!("{out}/entries.ndjson")).unwrap();
+        assert_eq!(lines.matches(r#""kind":"cancellation""#).count(), 1, "{lines}");
+    });
+}

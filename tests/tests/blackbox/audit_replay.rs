@@ -147,7 +147,10 @@ fn each_position_of_a_history_replays_to_the_states_of_then() {
         let last = history.last().unwrap();
         let before = &history[history.len() - 2];
         let text = |value: &Value| value.as_str().unwrap().to_owned();
+        let mut keys = before.states.iter().filter(|((kind, _), _)| kind == "secret_key");
+        let (_, secret_key) = keys.next().expect("the merchant's key");
         for (id, kinds) in [
+            (text(&secret_key["secret_key_id"]), vec!["issued_key"]),
             (wallet_id.to_owned(), vec!["wallet"]),
             (text(&spend_key["spend_key_id"]), vec!["spend_key", "spending"]),
             (meter.id.clone(), vec!["meter"]),
