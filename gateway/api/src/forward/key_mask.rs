@@ -182,8 +182,10 @@ mod tests {
             headers.append(name, HeaderValue::from_static("2"));
         }
         mask(key).mask_headers(&mut headers);
-        let left: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
-        assert_eq!(left, ["x-sk-a-key-a", "x-other"]);
+        assert_eq!(headers.keys_len(), 2);
+        for name in ["x-sk-a-key-a", "x-other"] {
+            assert_eq!(headers.get_all(name).iter().count(), 2, "{name}");
+        }
         for (reason, stays) in [("Bad key Sk-A-Key-Ab", false), ("No Sk-A-Key", true)] {
             let mut extensions = Extensions::new();
             extensions.insert(ReasonPhrase::try_from(reason.to_owned()).unwrap());

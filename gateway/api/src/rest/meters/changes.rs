@@ -63,30 +63,34 @@ struct MeterFields {
     #[serde(default)]
     token_basis: Given<TokenBasis>,
     /// The unit that the meter counts; required with `feeStructure`. It cannot be changed.
-    #[serde(rename = "billingBasis")]
-    billing_basis: Option<BillingBasis>,
-    #[serde(rename = "feeStructure")]
+    #[serde(rename = "billingBasis", default)]
+    #[schema(value_type = BillingBasis)]
+    billing_basis: Given<BillingBasis>,
+    #[serde(rename = "feeStructure", default)]
     #[schema(ignore)]
-    has_fees: Option<IgnoredAny>,
+    has_fees: Given<IgnoredAny>,
 }
 
 /// The members of a product configuration (interface.md, item 5). They are read only with a fee structure.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 struct ProductFields {
     #[schema(ignore)]
-    provider: Option<values::Text>,
-    #[serde(rename = "managedKeys")]
+    #[serde(default)]
+    provider: Given<values::Text>,
+    #[serde(rename = "managedKeys", default)]
     #[schema(ignore)]
-    managed_keys: Option<bool>,
+    managed_keys: Given<bool>,
     /// Replaces all tiers by one rate; instead of `tiers`, and with `billingBasis`. `provider` and `managedKeys` may
     /// be given with it, as for a new product.
-    #[serde(rename = "feeStructure")]
-    fee_structure: Option<FeeStructureBody>,
+    #[serde(rename = "feeStructure", default)]
+    #[schema(value_type = FeeStructureBody)]
+    fee_structure: Given<FeeStructureBody>,
 }
 
 impl<'de> Deserialize<'de> for MeterChangesBody {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let (meter, product) = input::read_two(deserializer, |meter: &MeterFields| meter.has_fees.is_some())?;
+        let (meter, product) =
+            input::read_two(deserializer, |meter: &MeterFields| meter.has_fees.0.is_some())?;
         Ok(Self { meter, product: product.unwrap_or_default() })
     }
 }
@@ -108,7 +112,7 @@ impl MeterChangesBody {
         let Self { meter, product } = self;
         let mut issues = Issues::default();
         let slug_changes = meter.meter_slug.0.is_some_and(|named| named.0 != slug);
-        let basis_changes = meter.billing_basis.is_some_and(|named| named.tier_type() != price.tier_type);
+        let basis_changes = meter.billing_basis.0.is_some_and(|named| named.tier_type() != price.tier_type);
         for (name, changes) in [
             ("meter_slug", slug_changes),
             ("rate_type", meter.rate_type.0.is_some_and(|named| named != price.rate_type)),
@@ -120,13 +124,13 @@ impl MeterChangesBody {
                 issues.refuse([name], CANNOT_CHANGE);
             }
         }
-        let tiers = if let Some(fees) = &product.fee_structure {
+        let tiers = if let Some(fees) = &product.fee_structure.0 {
             let product = Product {
                 has_tiers: meter.tiers.0.is_some(),
-                provider: product.provider.as_ref(),
-                managed_keys: product.managed_keys,
+                provider: product.provider.0.as_ref(),
+                managed_keys: product.managed_keys.0,
                 fees,
-                billing_basis: meter.billing_basis,
+                billing_basis: meter.billing_basis.0,
             };
             let rates = product.rates(&mut issues);
             if rates.as_ref().is_some_and(|rates| rates.rate_type != price.rate_type) {
@@ -189,8 +193,15 @@ mod tests {
     #[test]
     fn absent_fields_stay_and_null_is_refused() {
         assert_eq!(read(&json!({})), MeterChanges::default());
-        for name in ["name", "tiers", "base_cost_payer", "service_charge_payer", "on_disconnect"] {
+        for name in
+            ["name", "tiers", "base_cost_payer", "service_charge_payer", "on_disconnect", "feeStructure"]
+        {
             assert_eq!(refused(&json!({name: null})), [name]);
+        }
+        assert_eq!(refused(&json!({"billingBasis": null})), ["billingBasis"]);
+        for name in ["provider", "managedKeys"] {
+            let body = json!({name: null, "billingBasis": "tokens", "feeStructure": {"fixedFee": 1}});
+            assert_eq!(refused(&body), [name]);
         }
     }
 
@@ -222,12 +233,8 @@ mod tests {
     #[test]
     fn a_provider_and_its_keys_are_ignored_without_a_fee_structure() {
         for (provider, managed_keys) in [(json!(7), json!("x")), (json!(""), json!(true))] {
-            for fees in [json!({}), json!({"feeStructure": null})] {
-                let mut body = fees;
-                body["provider"] = provider.clone();
-                body["managedKeys"] = managed_keys.clone();
-                assert_eq!(read(&body), MeterChanges::default());
-            }
+            let body = json!({"provider": provider, "managedKeys": managed_keys});
+            assert_eq!(read(&body), MeterChanges::default());
             let fees = json!({"billingBasis": "tokens", "feeStructure": {"fixedFee": "x"},
                               "provider": provider, "managedKeys": 1});
             assert_eq!(refused(&fees).last().map(String::as_str), Some("feeStructure.fixedFee"));

@@ -106,7 +106,8 @@ pub(super) struct ProductBody {
     #[serde(rename = "billingBasis")]
     billing_basis: BillingBasis,
     #[schema(ignore)]
-    tiers: Option<IgnoredAny>,
+    #[serde(default)]
+    tiers: Given<IgnoredAny>,
     #[serde(default)]
     #[schema(value_type = TokenBasis)]
     token_basis: Given<TokenBasis>,
@@ -126,10 +127,10 @@ pub(super) struct ProductBody {
 /// The price of a product: a fee per unit or a percentage of the provider's cost. One of them may be 0 beside the other.
 #[derive(Debug, Deserialize)]
 pub(super) struct FeeStructureBody {
-    #[serde(rename = "fixedFee")]
-    fixed_fee: Option<values::Number>,
-    #[serde(rename = "percentageFee")]
-    percentage_fee: Option<values::Number>,
+    #[serde(rename = "fixedFee", default)]
+    fixed_fee: Given<values::Number>,
+    #[serde(rename = "percentageFee", default)]
+    percentage_fee: Given<values::Number>,
 }
 
 impl PartialSchema for FeeStructureBody {
@@ -209,14 +210,14 @@ impl NewMeterBody {
     fn read(json: &str) -> Result<Self, ApiError> {
         #[derive(Deserialize)]
         struct ProductFields {
-            #[serde(rename = "billingBasis")]
-            billing_basis: Option<IgnoredAny>,
-            #[serde(rename = "feeStructure")]
-            fee_structure: Option<IgnoredAny>,
+            #[serde(rename = "billingBasis", default)]
+            billing_basis: Given<IgnoredAny>,
+            #[serde(rename = "feeStructure", default)]
+            fee_structure: Given<IgnoredAny>,
         }
 
         let product: ProductFields = input::body(json)?;
-        if product.billing_basis.is_some() || product.fee_structure.is_some() {
+        if product.billing_basis.0.is_some() || product.fee_structure.0.is_some() {
             input::body(json).map(Self::Product)
         } else {
             input::body(json).map(Self::Meter)
@@ -259,7 +260,7 @@ impl ProductBody {
     fn checked(self) -> Result<NewMeter, ApiError> {
         let mut issues = Issues::default();
         let product = Product {
-            has_tiers: self.tiers.is_some(),
+            has_tiers: self.tiers.0.is_some(),
             provider: self.provider.0.as_ref(),
             managed_keys: self.managed_keys.0,
             fees: &self.fee_structure,
@@ -326,8 +327,8 @@ impl Product<'_> {
             issues.refuse(["managedKeys"], "must be false for a custom provider");
         }
         let tier_type = issues.required("billingBasis", self.billing_basis)?.tier_type();
-        let fixed = self.fees.fixed_fee.as_ref().map(|fee| fee.0);
-        let percentage = self.fees.percentage_fee.as_ref().map(|fee| fee.0);
+        let fixed = self.fees.fixed_fee.0.as_ref().map(|fee| fee.0);
+        let percentage = self.fees.percentage_fee.0.as_ref().map(|fee| fee.0);
         let is_charged = |fee: Option<Decimal>| fee.is_some_and(|fee| !fee.is_zero());
         let (rate_type, name, fee) = match (fixed, percentage) {
             _ if is_charged(fixed) && is_charged(percentage) => {
@@ -532,6 +533,34 @@ mod tests {
             refused(r#"{"name":"x","tier_type":"hours","tiers":[{"start":0,"rate":"1"}]}"#),
             ["tier_type"]
         );
+    }
+
+    #[test]
+    fn null_is_refused_for_what_cannot_be_null() {
+        let product = json!({"billingBasis": "tokens", "feeStructure": {"fixedFee": 1}});
+        let meter = json!({"name": "x", "tier_type": "requests", "tiers": [{"start": 0, "rate": "1"}]});
+        for (body, names) in [
+            (
+                product,
+                ["tiers", "feeStructure", "billingBasis", "provider", "managedKeys", "token_basis"]
+                    .as_slice(),
+            ),
+            (meter, &["tiers", "feeStructure", "billingBasis", "tier_type", "rate_type", "on_disconnect"]),
+        ] {
+            read(&body);
+            for name in names {
+                let mut body = body.clone();
+                body[name] = Value::Null;
+                assert_eq!(refused(&body.to_string()), [*name], "{body}");
+            }
+        }
+        for (fees, name) in [
+            (json!({"fixedFee": 1, "percentageFee": null}), "percentageFee"),
+            (json!({"fixedFee": null, "percentageFee": 1}), "fixedFee"),
+        ] {
+            let body = json!({"billingBasis": "tokens", "feeStructure": fees}).to_string();
+            assert_eq!(refused(&body), [format!("feeStructure.{name}")]);
+        }
     }
 
     #[test]
