@@ -85,13 +85,14 @@ async fn connected(nats: &NatsConfig, name: &str) -> Client {
         let connecting = nats.connect(|options| options.name(name).event_callback(watch));
         match connecting.await {
             Ok(client) => return client,
-            Err(error) => reasons.report(error.to_string()),
+            Err(error) => reasons.report(&error.to_string()),
         }
         tokio::time::sleep(backoff.next_delay()).await;
     }
 }
 
-/// Why notifications do not pass. Each reason is logged once, until NATS takes the connection.
+/// Why notifications do not pass, without digits. Each reason is logged once, until NATS takes the connection. Some hold the
+/// time, as that of an expired certificate does.
 #[derive(Debug, Clone, Default)]
 struct Reasons(Arc<Mutex<BTreeSet<String>>>);
 
@@ -100,8 +101,8 @@ impl Reasons {
     fn see(&self, event: &Event) {
         match event {
             Event::Connected => self.0.lock().unwrap_or_else(PoisonError::into_inner).clear(),
-            Event::ServerError(error) => self.report(error.to_string()),
-            Event::ClientError(error) => self.report(error.to_string()),
+            Event::ServerError(error) => self.report(&error.to_string()),
+            Event::ClientError(error) => self.report(&error.to_string()),
             Event::Disconnected
             | Event::LameDuckMode
             | Event::Draining
@@ -110,15 +111,43 @@ impl Reasons {
         }
     }
 
-    fn report(&self, error: String) {
-        let mut reasons = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if reasons.len() < MOST_REASONS && !reasons.contains(&error) {
+    fn report(&self, error: &str) {
+        if self.is_new(error) {
             tracing::warn!(
                 event = "wake_up.unavailable",
                 error,
                 "NATS passes no wake-up notifications of this process; readers poll"
             );
-            reasons.insert(error);
         }
+    }
+
+    /// Whether the reason is to be logged. From then on it is not new.
+    fn is_new(&self, error: &str) -> bool {
+        let mut reasons = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let reason = error.replace(|c: char| c.is_ascii_digit(), "");
+        reasons.len() < MOST_REASONS && reasons.insert(reason)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_new_once_until_a_connection_whatever_the_time_in_it() {
+        let reasons = Reasons::default();
+        let expired = |seconds: u64| {
+            format!(
+                "certificate expired: verification time {seconds} (UNIX), but certificate is not valid after 1738367999 ({} seconds ago)",
+                seconds - 1_738_367_999
+            )
+        };
+        let is_new = |seconds| reasons.is_new(&expired(seconds));
+        assert_eq!([1_795_764_236, 1_795_764_237, 1_800_000_000].map(is_new), [true, false, false]);
+        assert!(reasons.is_new("authorization violation"), "another reason");
+        reasons.see(&Event::Connected);
+        assert!(is_new(1_800_000_001));
+        let many = (b'a'..=b'z').filter(|letter| reasons.is_new(&char::from(*letter).to_string())).count();
+        assert_eq!(many, MOST_REASONS - 1, "a server cannot fill the log");
     }
 }
