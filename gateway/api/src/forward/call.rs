@@ -253,6 +253,13 @@ struct Source {
     disconnected: CancellationToken,
 }
 
+/// The mask of an error on a managed key, whose reason phrase is masked at once.
+fn mask_of_error(managed_key: Option<ProviderKey>, parts: &mut http::response::Parts) -> Option<KeyMask> {
+    let mask = managed_key.filter(|_| !parts.status.is_success()).as_ref().and_then(KeyMask::of)?;
+    mask.mask_reason(&mut parts.extensions);
+    Some(mask)
+}
+
 /// The response to the caller: the provider's head, and a body that settles the call at its end.
 async fn pass_back(
     forwarder: Arc<Forwarder>,
@@ -273,10 +280,7 @@ async fn pass_back(
     parts.headers = headers::to_caller(parts.headers);
     parts.version = Version::HTTP_11;
     let share = || forwarder.body_memory.share(call.merchant_id, BodyKind::Response);
-    let mask = source.managed_key.filter(|_| !parts.status.is_success()).as_ref().and_then(KeyMask::of);
-    if let Some(mask) = &mask {
-        mask.mask_reason(&mut parts.extensions);
-    }
+    let mask = mask_of_error(source.managed_key, &mut parts);
     let change = ResponseChange::of(source.rule, mask, parts.status, &mut parts.headers, share);
     let decides_head = change.decides_head();
     let recorder =
