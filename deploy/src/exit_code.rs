@@ -40,10 +40,8 @@ impl Soundness {
         for finding in &findings.findings {
             print_error(&anyhow!("{finding}"));
         }
-        if findings.is_empty() {
-            return Self::Sound;
-        }
-        print_error(&anyhow!("the log has errors: {} findings", findings.findings_count));
+        let Some(warning) = findings.warning() else { return Self::Sound };
+        print_error(&anyhow!(warning));
         Self::Broken
     }
 

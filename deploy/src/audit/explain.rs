@@ -77,7 +77,11 @@ fn print_text(explanation: &Explanation) -> Result<()> {
         show("event", format!("{at}  {}  {}  {}", event.kind, event.place, event.hash))?;
     }
     if let Some(head) = &explanation.head {
-        show("verified", format!("partition {} to position {}", head.partition, head.position))?;
+        let read = format!("partition {} to position {}", head.partition, head.position);
+        match explanation.findings.warning() {
+            None => show("verified", read)?,
+            Some(warning) => show("NOT VERIFIED", format!("{read}: {warning}"))?,
+        }
     }
     Ok(())
 }

@@ -138,6 +138,9 @@ impl States {
                 head.partition, head.position, head.hash
             )?;
         }
+        if let Some(warning) = summary.findings.warning() {
+            writeln!(out, "{warning}")?;
+        }
         Ok(())
     }
 }

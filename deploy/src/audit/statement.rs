@@ -147,12 +147,15 @@ impl Document for Text {
         if let Some(Head { partition, position, hash }) = &closing.head {
             writeln!(self.0, "partition {partition}: read to position {position}, hash {hash}")?;
         }
+        if let Some(warning) = closing.findings.warning() {
+            writeln!(self.0, "{warning}")?;
+        }
         self.0.flush()
     }
 }
 
 /// Comma-separated values: opening and closing are rows, too. The closing one has the place and the hash of the last event
-/// that was read.
+/// that was read, and says in its note if the log has errors.
 struct Csv(csv::Writer<Stdout>);
 
 const HEADER: [&str; 12] = [
@@ -172,12 +175,12 @@ const HEADER: [&str; 12] = [
 
 impl Csv {
     /// A row without an entry.
-    fn funds(&mut self, kind: &str, funds: Funds, head: Option<&Head>) -> io::Result<()> {
+    fn funds(&mut self, kind: &str, funds: Funds, head: Option<&Head>, note: &str) -> io::Result<()> {
         let [partition, position, hash] = head.map_or_else(Default::default, |head| {
             [head.partition.to_string(), head.position.to_string(), head.hash.clone()]
         });
-        let about = [kind.to_owned(), String::new(), partition, position, hash];
-        let empty = [const { String::new() }; 4];
+        let about = [kind.to_owned(), String::new(), partition, position, hash, note.to_owned()];
+        let empty = [const { String::new() }; 3];
         Ok(self.0.write_record(about.into_iter().chain(empty).chain(amounts(funds)))?)
     }
 }
@@ -185,7 +188,7 @@ impl Csv {
 impl Output for Csv {
     fn open(&mut self, opening: Funds) -> io::Result<()> {
         self.0.write_record(HEADER)?;
-        self.funds("opening", opening, None)
+        self.funds("opening", opening, None, "")
     }
 
     fn line(&mut self, line: &StatementLine) -> io::Result<()> {
@@ -204,7 +207,8 @@ impl Output for Csv {
 
 impl Document for Csv {
     fn close(mut self, closing: &Closing) -> io::Result<()> {
-        self.funds("closing", closing.closing, closing.head.as_ref())?;
+        let note = closing.findings.warning().unwrap_or_default();
+        self.funds("closing", closing.closing, closing.head.as_ref(), &note)?;
         self.0.flush()
     }
 }

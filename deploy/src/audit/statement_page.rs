@@ -187,7 +187,7 @@ mod tests {
         let text = String::from_utf8(out).unwrap();
         assert!(!text.contains("<script") && !text.contains("<!--"), "{text}");
         assert_eq!(text.matches("&#60;script&#62;").count(), 4, "title, heading, note, finding: {text}");
-        assert!(text.contains("The log has errors: 1 findings"), "{text}");
+        assert!(text.contains("The log has errors: 1 finding<"), "{text}");
         assert_eq!(
             text.matches("2.5000000000").count(),
             5,

@@ -79,6 +79,9 @@ fn print_text(report: &Report) -> Result<()> {
         let row = format!("{account:<18}  {debit:>width$}  {credit:>width$}");
         print_line(row.trim_end())?;
     }
+    if let Some(warning) = report.findings.warning() {
+        print_line(warning)?;
+    }
     Ok(())
 }
 
@@ -87,6 +90,9 @@ fn print_csv(report: &Report) -> Result<()> {
     csv.write_record(["account", "debit", "credit"]).context("cannot write to stdout")?;
     for Row { account, debit, credit } in rows(report)? {
         csv.write_record([account, &debit, &credit]).context("cannot write to stdout")?;
+    }
+    if let Some(warning) = report.findings.warning() {
+        csv.write_record([warning.as_str(), "", ""]).context("cannot write to stdout")?;
     }
     csv.flush().context("cannot write to stdout")
 }

@@ -58,6 +58,26 @@ async fn ends_with(code: i32, database_url: &str, arguments: &[&str]) -> String 
     stderr
 }
 
+/// Asserts that figures from a log with errors say so themselves, since whoever files them sees neither stderr nor the exit code.
+/// If the events can be read, there are figures.
+async fn figures_are_marked(url: &str, wallet: &str, request: &str, are_readable: bool) {
+    for command in [
+        vec!["audit", "trial-balance"],
+        vec!["audit", "trial-balance", "--csv"],
+        vec!["audit", "statement", "--wallet", wallet],
+        vec!["audit", "statement", "--wallet", wallet, "--csv"],
+        vec!["audit", "statement", "--wallet", wallet, "--format", "html"],
+        vec!["audit", "explain", request],
+        vec!["audit", "replay"],
+        vec!["audit", "replay", wallet],
+    ] {
+        let shown = String::from_utf8(ends(url, &command).await.stdout).unwrap();
+        assert!(!are_readable || !shown.is_empty(), "{command:?}");
+        let is_marked = shown.is_empty() || shown.to_lowercase().contains("the log has errors: 1 finding");
+        assert!(is_marked && !shown.contains("\nverified"), "{command:?}: {shown}");
+    }
+}
+
 #[test]
 fn a_command_without_its_database_or_with_bad_arguments_ends_with_2() {
     run(async {
@@ -144,6 +164,7 @@ fn a_sound_log_ends_with_0_a_broken_one_with_1_what_is_refused_with_2_and_an_inc
             for command in readers(&merchant.wallet_id, &request, &broken) {
                 ends_with(1, &url, &command).await;
             }
+            figures_are_marked(&url, &merchant.wallet_id, &request, tampering == TAMPERINGS[0]).await;
             assert!(!instance.file("broken").exists(), "nothing is exported");
         }
         // In a log with errors, the events of what is unknown may have been removed.

@@ -23,6 +23,15 @@ impl Findings {
         self.findings_count == 0
     }
 
+    /// What is said on figures from a log with findings, so that nobody takes them for proven; `None` without findings.
+    pub fn warning(&self) -> Option<String> {
+        match self.findings_count {
+            0 => None,
+            1 => Some("the log has errors: 1 finding; these figures are not proven".to_owned()),
+            count => Some(format!("the log has errors: {count} findings; these figures are not proven")),
+        }
+    }
+
     /// The text of the first finding; empty without one.
     pub(super) fn first(&self) -> &str {
         self.findings.first().map_or("", String::as_str)
