@@ -72,14 +72,24 @@ def resource(case):
     return None, ()
 
 
+def name(resource):
+    """Notes what the resource is called now. It may have been called otherwise before."""
+    for alias, id in (("reference_id", "customer_id"), ("meter_slug", "meter_id")):
+        if resource.get(id) is None or alias not in resource:
+            continue
+        for old in [old for old, named in ALIASES.items() if named == resource[id]]:
+            del ALIASES[old]
+        ALIASES[resource[alias]] = resource[id]
+
+
 @schemathesis.hook
 def after_call(context, case, response):
     if case.method == "POST" and response.status_code == 201:
         created = response.json()
         CREATED.update(value for name, value in created.items() if name.endswith("_id"))
-        for alias, id in (("reference_id", "customer_id"), ("meter_slug", "meter_id")):
-            if alias in created and id in created:
-                ALIASES[created[alias]] = created[id]
+        name(created)
+    if case.method == "PATCH" and response.status_code == 200:
+        name(response.json())
     if case.method == "DELETE" and response.status_code == 200:
         DELETED.add(resource(case)[0])
 
