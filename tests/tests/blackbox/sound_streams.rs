@@ -120,7 +120,10 @@ fn streamed_speech_is_billed_by_its_characters_and_shows_the_tokens_that_its_las
         // The same call without `stream_format` would report nothing, so a price by tokens alone sells neither.
         let refused = managed.send(&merchant.secret_key, ask("spoken-by-tokens")).await;
         let refused = refused.refused(400, "model_not_priced");
-        assert!(refused["message"].as_str().unwrap().contains("by tokens"), "{refused}");
+        assert!(
+            refused["message"].as_str().unwrap().contains("neither per_character nor per_request"),
+            "{refused}"
+        );
         let response = managed.send(&own, ask("spoken-by-tokens")).await;
         let metered = merchant.charged(&response).await;
         // 14 × 1 and 101 × 10, per million.
