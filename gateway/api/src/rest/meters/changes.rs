@@ -7,7 +7,8 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 use utoipa::ToSchema;
 
-use super::new_meter::{BillingBasis, FeeStructureBody, Product, TierBody, checked_tiers};
+use super::new_meter::{TierBody, checked_tiers};
+use super::product_price::{BillingBasis, FeeStructureBody, Product};
 use crate::error::ApiError;
 use crate::input::{self, Given, Issues, Patch};
 use crate::values;

@@ -6,6 +6,7 @@ mod delete;
 mod find;
 mod list;
 mod new_meter;
+mod product_price;
 mod resource;
 mod update;
 
