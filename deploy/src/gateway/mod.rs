@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use farthing_api::{Addresses, Config, Gateways, Pages, PagesUrl, ProofKey};
 
-pub(crate) use self::settings::{Settings, provider_host};
+pub(crate) use self::settings::{ProviderHosts, Settings};
 use self::traces::TraceArgs;
 use crate::audit::operator_key::OperatorKey;
 use crate::database::{Database, KeyOverride};
@@ -133,7 +133,7 @@ pub(crate) async fn run(args: Args, machine: Machine) -> Result<()> {
             lease: Duration::from_secs(args.lease_seconds),
         },
         webhooks: (!args.no_webhooks).then(|| settings.webhook_timing()),
-        provider_hosts: settings.providers.provider_hosts,
+        provider_hosts: settings.providers.hosts.provider_hosts,
         allow_addresses: settings.providers.allow_addresses,
         dns_servers: settings.providers.dns_servers,
         trusted_authorities: settings.providers.trusted_authorities,

@@ -70,15 +70,8 @@ pub(super) struct Providers {
     /// Trust the certificate authorities in this PEM file for HTTPS calls, in addition to those of the system.
     #[arg(long = "trust-ca", env = "FARTHING_TRUST_CA", value_delimiter = ',', value_name = "FILE")]
     pub(super) trusted_authorities: Vec<PathBuf>,
-    /// Treat this host as the built-in provider NAME: `openai=api.example.com:443`. The default port is 443.
-    #[arg(
-        long = "provider-host",
-        env = "FARTHING_PROVIDER_HOST",
-        value_delimiter = ',',
-        value_name = "NAME=HOST[:PORT]",
-        value_parser = provider_host
-    )]
-    pub(super) provider_hosts: Vec<ProviderHost>,
+    #[command(flatten)]
+    pub(super) hosts: ProviderHosts,
     /// Which headers of a provider's response pass to the caller. `unaltered` passes all of them, also those that speak to
     /// browsers and caches; it needs --pages-listen, and a --pages-url on a host of its own.
     #[arg(
@@ -221,8 +214,22 @@ fn share(text: &str) -> Result<Decimal, String> {
     }
 }
 
+/// The hosts of providers, as the gateways and the check of a price file are given them.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct ProviderHosts {
+    /// Treat this host as the built-in provider NAME: `openai=api.example.com:443`. The default port is 443.
+    #[arg(
+        long = "provider-host",
+        env = "FARTHING_PROVIDER_HOST",
+        value_delimiter = ',',
+        value_name = "NAME=HOST[:PORT]",
+        value_parser = provider_host
+    )]
+    pub(crate) provider_hosts: Vec<ProviderHost>,
+}
+
 /// Reads `NAME=HOST[:PORT]`.
-pub(crate) fn provider_host(text: &str) -> Result<ProviderHost, String> {
+fn provider_host(text: &str) -> Result<ProviderHost, String> {
     let (name, authority) = text.split_once('=').ok_or("must be NAME=HOST or NAME=HOST:PORT")?;
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'_';
     if name.is_empty() || !name.bytes().all(plain) {

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-use farthing_api::{BUILT_IN, ProviderHost};
+use farthing_api::BUILT_IN;
 use serde::Serialize;
 
 use super::entry::{Name, entries};
-use crate::gateway::provider_host;
+use crate::gateway::ProviderHosts;
 use crate::output::{self, OutputFormat};
 use crate::price_files;
 
@@ -18,15 +18,9 @@ use crate::price_files;
 pub(crate) struct Args {
     /// The price file.
     file: PathBuf,
-    /// A host of the gateways. Beside the built-in providers, those named here may have prices.
-    #[arg(
-        long = "provider-host",
-        env = "FARTHING_PROVIDER_HOST",
-        value_delimiter = ',',
-        value_name = "NAME=HOST[:PORT]",
-        value_parser = provider_host
-    )]
-    provider_hosts: Vec<ProviderHost>,
+    /// As the gateways have them: beside the built-in providers, those named here may have prices.
+    #[command(flatten)]
+    hosts: ProviderHosts,
     #[command(flatten)]
     format: OutputFormat,
 }
@@ -73,7 +67,7 @@ fn models(args: &Args) -> Result<Vec<Name>> {
     let models: Vec<Name> = entries(&price_files::read(&args.file)?).into_keys().collect();
     let is_known = |name: &str| {
         BUILT_IN.iter().any(|facts| facts.name == name)
-            || args.provider_hosts.iter().any(|host| host.name == name)
+            || args.hosts.provider_hosts.iter().any(|host| host.name == name)
     };
     if let Some(Name { provider, model }) = models.iter().find(|name| !is_known(&name.provider)) {
         bail!(

@@ -89,7 +89,7 @@ impl Providers {
         let prices = self.prices.price_files.iter().map(|file| format!("--prices={}", file.display()));
         let addresses = self.allow_addresses.iter().map(|net| format!("--allow-address={net}"));
         let servers = self.dns_servers.iter().map(|server| format!("--dns-servers={server}"));
-        let hosts = self.provider_hosts.iter();
+        let hosts = self.hosts.provider_hosts.iter();
         let hosts =
             hosts.map(|named| format!("--provider-host={}={}:{}", named.name, named.host, named.port));
         let headers = [format!("--forward-response-headers={}", self.forward_response_headers)];
