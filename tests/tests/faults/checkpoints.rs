@@ -10,7 +10,7 @@ use farthing_tests::merchant::Merchant;
 use farthing_tests::wait::within;
 use serde_json::{Map, Value, json};
 
-use crate::tampering_trials::{Scene, check};
+use crate::tampering_scene::{Scene, check};
 use crate::{Uncompared, put_away, put_away_uncompared, run};
 
 const TIMEOUT: Duration = Duration::from_mins(1);

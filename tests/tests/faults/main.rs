@@ -30,6 +30,7 @@ mod stored_log;
 mod tampering;
 mod tampering_beside;
 mod tampering_rehashed;
+mod tampering_scene;
 mod tampering_trials;
 mod twins;
 mod unconfirmed;

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::stored_log::StoredLog;
-use crate::tampering_trials::{Scene, check};
+use crate::tampering_scene::{Scene, check};
 use crate::{put_away, run};
 
 /// A change: the event at this position then breaks the check, which expects the one and finds the other.
