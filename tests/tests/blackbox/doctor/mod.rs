@@ -133,7 +133,11 @@ fn text_has_colours_only_where_they_are_wanted() {
 async fn on_a_terminal(command: &str, variables: &[(&str, &str)]) -> Option<Output> {
     let mut terminal = Command::new("script");
     terminal.args(["--quiet", "--return", "--command", command, "/dev/null"]);
-    terminal.env_remove("NO_COLOR").env_remove("CLICOLOR_FORCE").env("TERM", "xterm-256color");
+    // `script` gives the command to the login's shell, which of a service's login is none. In CI, a dumb terminal gets colours.
+    terminal.env("SHELL", "/bin/sh").env("TERM", "xterm-256color");
+    for name in ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "CI"] {
+        terminal.env_remove(name);
+    }
     terminal.envs(variables.iter().copied()).stdin(Stdio::null()).kill_on_drop(true);
     match terminal.output().await {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {

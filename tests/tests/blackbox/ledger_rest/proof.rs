@@ -23,11 +23,10 @@ async fn sh(folder: &std::path::Path, commands: &str) -> String {
 /// The block of the documentation that begins with this line.
 fn documented(first: &str) -> String {
     let page = include_str!("../../../../docs/auditing.md");
-    let mut blocks = page.split("```\n").skip(1).step_by(2);
-    blocks
-        .find(|block| block.starts_with(first))
-        .unwrap_or_else(|| panic!("no block begins with {first}"))
-        .to_owned()
+    // Every second fence opens a block, and may name its language.
+    let mut blocks = page.split("\n```").skip(1).step_by(2);
+    let block = blocks.find_map(|block| block.split_once('\n').filter(|(_, text)| text.starts_with(first)));
+    block.map(|(_, text)| text).unwrap_or_else(|| panic!("no block begins with {first}")).to_owned()
 }
 
 async fn proof(gateway: &SideGateway, merchant: &Merchant, query: &str) -> Value {
