@@ -114,7 +114,9 @@ pub enum Error {
         object: String,
     },
     /// A file is not what was archived.
-    #[error("{object}: {what}; nothing was archived, deleted or loaded: run `farthing archive verify`")]
+    #[error(
+        "{object}: {what}; nothing of this file was archived, deleted or loaded: run `farthing archive verify`"
+    )]
     Damaged {
         /// Its name.
         object: String,

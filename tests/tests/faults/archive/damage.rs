@@ -90,6 +90,7 @@ fn a_damaged_file_is_found_wherever_an_audit_begins() {
 fn a_changed_cut_off_or_missing_file_is_found_and_nothing_is_loaded_from_it() {
     run(async {
         let archived = Archived::start(60).await;
+        archived.unneeded().await;
         archived.create_up_to_the_position("100000").await;
         // An amount of an event: a quote within the text of an event is escaped.
         let (amount, more) = (r#"\"0.01"#, r#"\"9.01"#);
@@ -137,6 +138,40 @@ fn a_changed_cut_off_or_missing_file_is_found_and_nothing_is_loaded_from_it() {
     });
 }
 
+#[test]
+fn the_files_after_a_damaged_one_are_restored_whole_and_nothing_is_loaded_from_it() {
+    run(async {
+        let archived = Archived::start(30).await;
+        archived.unneeded().await;
+        let all = archived.content().await;
+        archived.create_up_to_the_position("10").await;
+        let files = archived.files();
+        let [.., damaged, last] = files.as_slice() else { panic!("one file alone: {files:?}") };
+        let name = |file: &Path| file.file_name().unwrap().to_str().unwrap().to_owned();
+        let original = std::fs::read(damaged).unwrap();
+        put(damaged, Some(&flipped(&original)));
+        let restore = ["archive", "restore", "--partition", archived.partition.as_str()];
+        let (code, report, errors) = archived.run(&restore).await;
+        assert_eq!(code, Some(1), "{report} {errors}");
+        assert!(errors.contains(&name(damaged)), "{errors}");
+        assert!(errors.contains("nothing of this file was archived, deleted or loaded"), "{errors}");
+        let archived_up_to = archived.last().await.unwrap();
+        let first = |file: &Path| name(file).split('-').next().unwrap().parse::<i64>().unwrap();
+        assert_eq!(archived_up_to + 1, first(last), "the last file is back, and the damaged one is not");
+        let (code, report, errors) = archived.audit(&[]).await;
+        assert_eq!(code, Some(1), "{report} {errors}");
+        let of_files = check(&report, "archives");
+        assert_eq!(of_files["broken"], 1, "{of_files}");
+        assert!(of_files["findings"][0]["text"].as_str().unwrap().contains(&name(damaged)), "{of_files}");
+        put(damaged, Some(&original));
+        let (code, report, errors) = archived.run(&restore).await;
+        assert_eq!(code, Some(0), "{report} {errors}");
+        assert_eq!(archived.content().await, all);
+        archived.verified().await;
+        archived.put_away().await;
+    });
+}
+
 fn flipped(bytes: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     let middle = bytes.len() / 2;
@@ -165,7 +200,7 @@ async fn is_broken(archived: &Archived, file: &Path, what: &str, position: Optio
     let restore = ["archive", "restore", "--partition", archived.partition.as_str()];
     let (code, _, errors) = archived.run(&restore).await;
     assert!(
-        code == Some(1) && errors.contains("nothing was archived, deleted or loaded"),
+        code == Some(1) && errors.contains("nothing of this file was archived, deleted or loaded"),
         "{what}: {errors}"
     );
     assert_eq!(archived.content().await, before, "{what}");
