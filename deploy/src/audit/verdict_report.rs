@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use anstyle::{AnsiColor, Style};
 use farthing_core::partition::Partition;
 use farthing_log::verify::verdict::{Check, Outcome, Place, Verdict};
-use farthing_log::verify::{Audit, Head, Sums, Trusted};
+use farthing_log::verify::{Audit, Head, Published, Sums, Trusted};
 use serde::Serialize;
 
 use crate::exit_code::Soundness;
@@ -38,6 +38,8 @@ pub(super) struct VerdictReport {
     checks: Vec<Verdict>,
     /// The checkpoints that partitions began at.
     trusted: Vec<Trusted>,
+    /// The last published head of each partition that the log contains.
+    published: Vec<Published>,
     /// The number of signed checkpoints that were written.
     checkpoints_written: u64,
     heads: Vec<Head>,
@@ -46,7 +48,7 @@ pub(super) struct VerdictReport {
 
 impl VerdictReport {
     pub(super) fn new(audit: Audit, milliseconds: u128) -> Self {
-        let Audit { heads, events, trusted, checkpoints_written, sums, tallies, .. } = audit;
+        let Audit { heads, events, trusted, published, checkpoints_written, sums, tallies, .. } = audit;
         let trusted_events = trusted.iter().map(|trusted| trusted.position.unsigned_abs()).sum();
         let checks = tallies.verdicts();
         let verdict = if checks.iter().any(|check| check.verdict == Outcome::Broken) {
@@ -65,6 +67,7 @@ impl VerdictReport {
             first_broken,
             checks,
             trusted,
+            published,
             checkpoints_written,
             heads,
             sums,
@@ -107,6 +110,13 @@ impl VerdictReport {
             writeln!(
                 out,
                 "partition {partition}: the checkpoint of {written_at} is trusted up to position {position}; nothing up to there was read"
+            )?;
+        }
+        for Published { partition, position, line, published_at, .. } in &self.published {
+            let published_at = Shown(published_at);
+            writeln!(
+                out,
+                "partition {partition}: the log contains the head of line {line}, published at {published_at}, position {position}"
             )?;
         }
         if self.checkpoints_written > 0 {

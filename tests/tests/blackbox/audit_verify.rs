@@ -326,6 +326,18 @@ fn a_file_of_heads_holds_only_with_its_key_and_all_of_its_lines() {
             "{errors}"
         );
         assert!(check(&report, "published_heads")["checked"].as_u64() >= Some(3), "{report}");
+        let last = std::fs::read_to_string(&heads).unwrap().lines().last().unwrap().to_owned();
+        let last = serde_json::from_str::<Value>(&last).unwrap()["head"].take();
+        let of = merchant.partition().await;
+        let own_head = |heads: &Value| {
+            let mut heads = heads.as_array().unwrap().iter();
+            heads.find(|head| head["partition"] == of).unwrap().clone()
+        };
+        let (told, published) = (own_head(&report["published"]), own_head(&last["partitions"]));
+        assert_eq!((&told["line"], &told["published_at"]), (&json!(3), &last["published_at"]), "{report}");
+        for name in ["position", "hash"] {
+            assert_eq!(told[name], published[name], "{report}");
+        }
         let (code, report, errors) = verify(&heads, &other).await;
         assert_eq!((code, &report), (Some(2), &Value::Null), "{errors}");
         assert!(errors.contains("line 1: it is signed with another key"), "{errors}");

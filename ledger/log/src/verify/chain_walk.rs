@@ -22,8 +22,10 @@ pub(super) struct ChainWalk {
     pub(super) hash: Hash,
     /// The published positions that were not reached yet, the next one last.
     published: Vec<PublishedPosition>,
-    /// The last published position that the log contains.
+    /// The last position that the log is known to be unchanged at.
     agreed: i64,
+    /// The last published head that the log contains.
+    pub(super) contained: Option<PublishedPosition>,
     /// The number of events that were followed.
     pub(super) events: u64,
 }
@@ -41,7 +43,8 @@ impl ChainWalk {
     /// The whole partition, with the positions that were `published` of it.
     pub(super) fn whole(partition: Partition, to: i64, mut published: Vec<PublishedPosition>) -> Self {
         published.sort_by_key(|published| std::cmp::Reverse(published.position));
-        Self { partition, from: 1, to, position: 0, hash: GENESIS, published, agreed: 0, events: 0 }
+        let (position, hash, agreed, contained, events) = (0, GENESIS, 0, None, 0);
+        Self { partition, from: 1, to, position, hash, published, agreed, contained, events }
     }
 
     /// The partition from the position `from` on, where `hash` is that of the event before it.
@@ -177,6 +180,7 @@ impl ChainWalk {
             tallies.checked(Check::PublishedHeads, 1);
             if published.hash == hash {
                 self.agreed = position;
+                self.contained = Some(published);
                 continue;
             }
             let text = format!(
@@ -308,7 +312,8 @@ mod tests {
         let other = hashes(&["a", "x", "c"], 1, GENESIS);
         let published = |line, position: i64, hashes: &[u8]| {
             let at = usize::try_from(position - 1).unwrap() * 32;
-            PublishedPosition { line, position, hash: *hashes[at..].first_chunk().unwrap() }
+            let hash = *hashes[at..].first_chunk().unwrap();
+            PublishedPosition { line, published_at: "now".into(), position, hash }
         };
         let heads = vec![published(1, 1, &all), published(2, 3, &all), published(3, 2, &all)];
         let follow = |hashes: &[u8], events: &str, heads: Vec<PublishedPosition>| {
@@ -316,16 +321,18 @@ mod tests {
             let mut walk = ChainWalk::whole(PARTITION, i64::MAX, heads);
             walk.follow(&batch(1, events, hashes), &mut tallies, |_, _, _| {});
             walk.report_unreached(walk.position, &mut tallies);
+            let contained = walk.contained.map_or(0, |published| published.line);
             let verdicts = tallies.verdicts();
             assert_eq!(verdicts[2].broken, 0, "the chain is consistent in itself");
-            verdicts.into_iter().find(|verdict| verdict.check == Check::PublishedHeads).unwrap()
+            let of_heads = verdicts.into_iter().find(|verdict| verdict.check == Check::PublishedHeads);
+            (of_heads.unwrap(), contained)
         };
-        let whole = follow(&all, "a\nb\nc", heads.clone());
-        assert_eq!((whole.checked, whole.broken), (3, 0));
-        let rewritten = follow(&other, "a\nx\nc", heads.clone());
-        assert_eq!((rewritten.checked, places(&rewritten)), (3, vec![2, 3]));
+        let (whole, contained) = follow(&all, "a\nb\nc", heads.clone());
+        assert_eq!((whole.checked, whole.broken, contained), (3, 0, 2));
+        let (rewritten, contained) = follow(&other, "a\nx\nc", heads.clone());
+        assert_eq!((rewritten.checked, places(&rewritten), contained), (3, vec![2, 3], 1));
         assert!(rewritten.findings[0].text.contains("positions 2 to 2 were"), "{rewritten:?}");
-        let cut = follow(&all[..32], "a", heads);
-        assert_eq!((cut.checked, places(&cut)), (3, vec![2, 2]));
+        let (cut, contained) = follow(&all[..32], "a", heads);
+        assert_eq!((cut.checked, places(&cut), contained), (3, vec![2, 2], 1));
     }
 }

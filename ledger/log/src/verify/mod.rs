@@ -24,7 +24,7 @@ use farthing_core::partition::Partition;
 use serde::Serialize;
 
 pub use self::fold::Sums;
-pub use self::run::{Audit, Plan, Progress, Trusted, run};
+pub use self::run::{Audit, Plan, Progress, Published, Trusted, run};
 use self::verdict::MAX_FINDINGS;
 use super::connect::redacted;
 use super::reader;
@@ -127,7 +127,17 @@ pub struct Head {
 
 impl From<Audit> for Report {
     fn from(
-        Audit { heads, events, trusted: _, checkpoints_written: _, states, sums, tallies, is_headless: _ }: Audit,
+        Audit {
+            heads,
+            events,
+            trusted: _,
+            published: _,
+            checkpoints_written: _,
+            states,
+            sums,
+            tallies,
+            is_headless: _,
+        }: Audit,
     ) -> Self {
         let verdicts = tallies.verdicts();
         let findings_count = verdicts.iter().map(|verdict| verdict.broken).sum();

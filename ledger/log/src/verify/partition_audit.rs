@@ -13,7 +13,8 @@ use super::beginning::{self, Begin};
 use super::chain_walk::{ChainWalk, Next};
 use super::fold::Fold;
 use super::pages::Pages;
-use super::run::{Audit, Plan, Progress, Trusted};
+use super::published_heads::PublishedPosition;
+use super::run::{Audit, Plan, Progress, Published, Trusted};
 use super::signed_checkpoints::{Checkpoints, Writer};
 use super::stored_states::{self, CHECKPOINT};
 use super::verdict::{Check, Finding, Place};
@@ -161,6 +162,10 @@ impl<'p> PartitionAudit<'p> {
             self.seen.sums.add(&self.fold.sums)?;
         }
         self.seen.events = self.walk.events;
+        if let Some(PublishedPosition { line, published_at, position, hash }) = self.walk.contained.take() {
+            let (partition, hash, published_at) = (self.partition, hex(&hash), published_at.to_string());
+            self.seen.published.push(Published { partition, position, hash, line, published_at });
+        }
         self.write_checkpoint()?;
         Ok(self.seen)
     }

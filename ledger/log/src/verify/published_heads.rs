@@ -5,6 +5,8 @@
 //! exact bytes of the member `head`. Each head names the SHA-256 of the line before it, so that no line is removed
 //! unnoticed.
 
+use std::sync::Arc;
+
 use chrono::{DateTime, SecondsFormat, Utc};
 use farthing_core::partition::Partition;
 use farthing_core::secret::hex;
@@ -122,6 +124,8 @@ pub trait SignatureCheck {
 pub struct PublishedPosition {
     /// The line of the file.
     pub line: usize,
+    /// When it was published, as the line says.
+    pub published_at: Arc<str>,
     /// The position.
     pub position: i64,
     /// Its hash.
@@ -151,11 +155,13 @@ impl PublishedHeads {
                 return Err(Error::Order { line });
             }
             previous = Some(digest(text));
+            let published_at = Arc::<str>::from(head.published_at);
             for PartitionHead { partition, position, hash } in head.partitions {
                 let hash = hash_of(&hash).ok_or(Error::Hash { line, partition })?;
                 // Nothing was published of an empty partition.
                 if position > 0 {
-                    heads.push((partition, PublishedPosition { line, position, hash }));
+                    let published_at = Arc::clone(&published_at);
+                    heads.push((partition, PublishedPosition { line, published_at, position, hash }));
                 }
             }
         }
@@ -280,7 +286,11 @@ mod tests {
     fn what_is_written_is_read() {
         let [first, second] = file();
         let heads = read(&[&first, &second]).unwrap();
-        let published = |line, position, byte| PublishedPosition { line, position, hash: [byte; 32] };
+        let published_at = Arc::<str>::from("2026-11-24T00:00:00.000Z");
+        let published = |line, position, byte| {
+            let published_at = Arc::clone(&published_at);
+            PublishedPosition { line, published_at, position, hash: [byte; 32] }
+        };
         assert_eq!(heads.of(Partition::new(0)), [published(1, 5, 5), published(2, 9, 9)]);
         assert_eq!(heads.of(Partition::new(1)), [], "an empty partition");
     }

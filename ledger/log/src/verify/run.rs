@@ -75,6 +75,8 @@ pub struct Audit {
     pub events: u64,
     /// The checkpoints that partitions began at.
     pub trusted: Vec<Trusted>,
+    /// The last published head of each partition that the log contains.
+    pub published: Vec<Published>,
     /// The number of signed checkpoints that were written.
     pub checkpoints_written: u64,
     /// The number of states that were folded and compared.
@@ -96,6 +98,21 @@ pub struct Trusted {
     pub hash: String,
     /// When the checkpoint was written.
     pub written_at: String,
+}
+
+/// The last published head of a partition that the log contains: up to there, nothing was rewritten since.
+#[derive(Debug, Clone, Serialize)]
+pub struct Published {
+    /// The partition.
+    pub partition: Partition,
+    /// The position that was published.
+    pub position: i64,
+    /// The hash of the event there, in hexadecimal. It is that of the log.
+    pub hash: String,
+    /// The line of the file.
+    pub line: usize,
+    /// When it was published, as the line says.
+    pub published_at: String,
 }
 
 /// Audits the log of `database_url`.
@@ -169,6 +186,7 @@ impl Audit {
         self.events += other.events;
         self.states += other.states;
         self.trusted.extend(other.trusted);
+        self.published.extend(other.published);
         self.checkpoints_written += other.checkpoints_written;
         self.sums.add(&other.sums)?;
         self.tallies.add(other.tallies);
