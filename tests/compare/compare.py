@@ -12,6 +12,7 @@ import argparse
 import base64
 import json
 import os
+import pathlib
 import re
 import shlex
 import shutil
@@ -136,6 +137,8 @@ class Build:
     def add_gateway(self):
         number = len(self.gateways)
         ready = os.path.join(self.folder, f"gateway-{number}.json")
+        # That of a gateway that stopped.
+        pathlib.Path(ready).unlink(missing_ok=True)
         port = free_port()
         pages = ["--pages-listen", "127.0.0.1:0"] if self.has_pages else []
         process = self.spawn(f"gateway-{number}", [

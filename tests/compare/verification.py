@@ -20,6 +20,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.parse
 import urllib.request
@@ -271,6 +272,47 @@ def measure(build, rounds, folder, has_checkpoints, has_projector):
         print(f"\n{len(files) // 2} checkpoints, {sum(files) / 1024:.0f} KiB")
 
 
+class Verifications:
+    """Verifies the log again and again until it is ended."""
+
+    def __init__(self, build, flags):
+        self.events, self.runs, self.ends = 0, 0, threading.Event()
+        self.build, self.flags = build, flags
+        self.thread = threading.Thread(target=self.run)
+        self.began = time.monotonic()
+        self.thread.start()
+
+    def run(self):
+        while not self.ends.is_set():
+            command = [self.build.program, "audit", "verify", "--json", "--database-url", self.build.url, *self.flags]
+            report = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
+            self.events, self.runs = self.events + report["events"], self.runs + 1
+
+    def end(self):
+        """The number of runs, each of which found the log sound, and the events per second."""
+        self.ends.set()
+        self.thread.join()
+        return self.runs, self.events / (time.monotonic() - self.began)
+
+
+def beside_traffic(build, load, rounds):
+    """Calls alone, and beside verifications, in turns."""
+    build.add_gateway()
+    load()
+    print(f"\nCalls beside verifications of {build.head()} events:\n\n"
+          "| round | beside | calls/s | p50, ms | p99, ms | failed calls | runs of `audit verify` | events/s |\n"
+          "|---|---|---|---|---|---|---|---|")
+    kinds = [("nothing", None), ("`audit verify`", ["--skip-read-tables"]),
+             ("`audit verify --jobs 1`", ["--skip-read-tables", "--jobs", "1"])]
+    for number in range(1, rounds + 1):
+        for what, flags in kinds:
+            verifications = Verifications(build, flags) if flags else None
+            seen = load()
+            runs, rate = verifications.end() if verifications else (0, 0)
+            print(f"| {number} | {what} | {seen['rate']:.0f} | {seen['p50']:.1f} | {seen['p99']:.1f} | {seen['errors']} | "
+                  f"{runs} | {rate:.0f} |", flush=True)
+
+
 def digests(build):
     head = build.head()
     eventually("the read tables show the log", lambda: build.shown() >= head, 1800)
@@ -293,6 +335,7 @@ def main():
     parser.add_argument("--customers", type=int, default=0, help="add customers at the end, to see what states take")
     parser.add_argument("--digests", action="store_true", help="also compare the read tables at the first size")
     parser.add_argument("--read-tables", action="store_true", help="let the projector follow, and verify the read tables, too")
+    parser.add_argument("--traffic", type=int, metavar="SECONDS", help="at the end, measure calls beside verifications")
     options = parser.parse_args()
     options.gateways, options.stock, options.set, options.gateway = 1, [], [], []
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))
@@ -312,7 +355,8 @@ def main():
             call = urllib.request.Request(f"http://127.0.0.1:{build.gateways[0][1]}{target}",
                                           headers={"Authorization": f"Bearer {key}"})
             urllib.request.urlopen(call).close()
-        wrk([(target, token) for token in build.merchants], [port for _, port in build.gateways], 8, 2, folder)
+        calls = [(target, token) for token in build.merchants]
+        wrk(calls, [port for _, port in build.gateways], 8, 2, folder)
         states_are_stored(build)
         used = build.sql("SELECT partition FROM ledger.heads WHERE position > 100 ORDER BY 1").split()
         chains = [Chain(build, int(partition)) for partition in used]
@@ -330,6 +374,9 @@ def main():
         if options.customers:
             append(build, chains, sum(chain.position for chain in chains) + options.customers, Chain.new_customer)
             measure(build, 1, folder, "--checkpoints" in help_text, options.read_tables)
+        if options.traffic:
+            beside_traffic(build, lambda: wrk(calls, [port for _, port in build.gateways], 32, options.traffic, folder),
+                           options.rounds)
     finally:
         if build:
             build.stop()
