@@ -206,7 +206,7 @@ def libreoffice_opens_the_csv_files(exports):
     """By default, as a person would. No cell is a formula, and each number of at most 15 digits is exact."""
     import csv
 
-    for name, tables in (("csv", ["requests", "entries"]), ("focus", ["focus"])):
+    for name, tables in (("csv", TABLES), ("focus", ["focus"])):
         for table in tables:
             file = exports.data / name / f"{table}.csv"
             folder = exports.data / f"office-{table}"

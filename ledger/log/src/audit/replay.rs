@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::Error;
 use super::findings::{Findings, Place};
-use super::partition_of::partitions_of;
+use super::partition_of::partitions_to_search;
 use super::partition_reader::{Ends, Line};
 use super::trial_balance::Moment;
 use super::whole_log::{self, Reader};
@@ -72,10 +72,15 @@ pub async fn replay(
         (Moment::Now | Moment::Time(_), None) => (ends.partitions().collect(), None),
         (Moment::Now | Moment::Time(_), Some(subject)) => {
             let (kind, id) = subject.key().stored();
-            (partitions_of(&client, &ends, kind, &id).await?, None)
+            (partitions_to_search(&client, &ends, kind, &id).await?, None)
         }
     };
-    progress.expect(partitions.iter().map(|partition| until.unwrap_or_else(|| ends.last(*partition))).sum());
+    let events_of = |partition| until.unwrap_or_else(|| ends.last(partition));
+    // A search ends with the partition that has the subject.
+    let is_search = subject.is_some();
+    if !is_search {
+        progress.expect(partitions.iter().copied().map(events_of).sum());
+    }
     let before = match at {
         Moment::Time(before) => Some(before),
         Moment::Now | Moment::Position(_) => None,
@@ -94,6 +99,9 @@ pub async fn replay(
         let replay = Replay::new(before, subject.map(Selection::of));
         let mut folding = Folding { replay, summary: &mut summary, is_named: false, is_here: false };
         let span = (partition, until);
+        if is_search {
+            progress.expect(events_of(partition));
+        }
         let head = whole_log::read_partition(&client, &ends, span, progress, &mut folding).await?;
         let Folding { replay, is_named: is_named_here, is_here, .. } = folding;
         summary.heads.push(head);

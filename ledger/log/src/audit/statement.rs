@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::Error;
 use super::findings::{Findings, Place};
-use super::partition_of::partitions_of;
+use super::partition_of::partitions_to_search;
 use super::partition_reader::{Ends, Line, Visitor};
 use crate::connect::{self, Role};
 use crate::record;
@@ -78,7 +78,7 @@ pub async fn statement(
         findings: Findings::default(),
     };
     let mut head = None;
-    let partitions = partitions_of(&client, &ends, "wallet", &wallet_id.to_string()).await?;
+    let partitions = partitions_to_search(&client, &ends, "wallet", &wallet_id.to_string()).await?;
     for partition in partitions {
         let read = ends.read_partition(&client, partition, None, &mut reading).await?;
         if reading.has_entries || (reading.is_named && head.is_none()) {

@@ -172,7 +172,7 @@ fn the_files_after_a_damaged_one_are_restored_whole_and_nothing_is_loaded_from_i
     });
 }
 
-fn flipped(bytes: &[u8]) -> Vec<u8> {
+pub(super) fn flipped(bytes: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     let middle = bytes.len() / 2;
     bytes[middle] ^= 0x20;
