@@ -123,7 +123,7 @@ impl VerdictReport {
             writeln!(out, "signed checkpoints written: {}", self.checkpoints_written)?;
         }
         for place in &self.first_broken {
-            writeln!(out, "the log is broken from {place} on")?;
+            writeln!(out, "the log is broken at {place}")?;
         }
         let style = style(self.verdict);
         let seconds = self.milliseconds / 1_000;

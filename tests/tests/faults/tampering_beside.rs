@@ -50,6 +50,8 @@ fn batches_that_nothing_leads_to_heads_and_missing_checkpoints_are_found() {
         sound(instance).await;
         batches(instance, partition, &sql).await;
         heads(instance, &sql).await;
+        states_of_an_empty_partition(instance, &merchant, &sql).await;
+        states_elsewhere(&merchant, &sql).await;
 
         // A changed row of a partition that the read model does not seem to have.
         sql("CREATE TEMP TABLE kept AS SELECT * FROM entries.checkpoint WHERE partition = {p};
@@ -64,6 +66,66 @@ fn batches_that_nothing_leads_to_heads_and_missing_checkpoints_are_found() {
         read_tables(instance, partition, &sql).await;
         put_away(instance).await;
     });
+}
+
+/// A partition without events, and without the row that says how far its states have come.
+async fn states_of_an_empty_partition(instance: &Instance, merchant: &Merchant, sql: &impl AsyncFn(&str)) {
+    let empty = "SELECT partition FROM ledger.heads WHERE position = 0 LIMIT 1";
+    let empty: i16 = merchant.log.sql.query_one(empty, &[]).await.unwrap().get(0);
+    sql(&format!(
+        "CREATE TEMP TABLE kept AS SELECT * FROM ledger.checkpoints WHERE partition = {empty};
+         DELETE FROM ledger.checkpoints WHERE partition = {empty};
+         UPDATE ledger.state SET partition = {empty} WHERE partition = {{p}}"
+    ))
+    .await;
+    found(instance, "stored_states", empty, "states are stored, although it has no event").await;
+    sql(&format!(
+        "UPDATE ledger.state SET partition = {{p}} WHERE partition = {empty};
+         INSERT INTO ledger.checkpoints SELECT * FROM kept; DROP TABLE kept"
+    ))
+    .await;
+    sound(instance).await;
+}
+
+/// A stored state in another partition than its events leads no auditor astray, although a text there has the wallet's id.
+async fn states_elsewhere(merchant: &Merchant, sql: &impl AsyncFn(&str)) {
+    let (instance, wallet) = (merchant.instance, merchant.wallet_id.as_str());
+    let partition = merchant.partition().await;
+    let other = loop {
+        let other = Merchant::of(instance).await;
+        if other.partition().await != partition {
+            break other;
+        }
+    };
+    other.post("/v1/customers", &json!({"reference_id": wallet})).await.expect(201);
+    let decoy = other.partition().await;
+    merchant.log.stored().await;
+    let empty = (0..8).find(|of| ![partition, decoy].contains(of)).unwrap();
+    let audits = async || {
+        let statement = ["audit", "statement", "--wallet", wallet, "--to", "2100-01-01"];
+        let (code, statement, errors) = outcome(instance, &statement).await;
+        assert_eq!((code, &statement["ok"]), (Some(0), &json!(true)), "{statement} {errors}");
+        assert_eq!(statement["entries"].as_array().map(Vec::len), Some(1), "{statement}");
+        let replay = instance.command(&["audit", "replay", wallet]).await;
+        assert!(replay.status.success(), "{replay:?}");
+        let replay = String::from_utf8(replay.stdout).unwrap();
+        let state = replay.lines().next().unwrap().to_owned();
+        assert!(state.contains(wallet) && state.contains("\"balance\""), "{replay}");
+        (statement, state)
+    };
+    let before = audits().await;
+    for place in [decoy, empty] {
+        let moved = "UPDATE ledger.state SET partition = {to} WHERE partition = {from} AND id = '{wallet}'";
+        let moved = |from: i16, to: i16| {
+            let moved = moved.replace("{to}", &to.to_string()).replace("{from}", &from.to_string());
+            moved.replace("{wallet}", wallet)
+        };
+        sql(&moved(partition, place)).await;
+        found(instance, "stored_states", partition, wallet).await;
+        assert_eq!(audits().await, before);
+        sql(&moved(place, partition)).await;
+        sound(instance).await;
+    }
 }
 
 /// Rows that a careless reader would not see, and a table that cannot be compared.

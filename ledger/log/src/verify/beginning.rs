@@ -32,7 +32,8 @@ impl At {
         tallies: &mut Tallies,
     ) -> Result<Self, Error> {
         match Begin::load(client, partition, position).await {
-            Ok(begin) => Ok(Self::Event(begin)),
+            Ok(begin) if begin.has_event => Ok(Self::Event(begin)),
+            Ok(_) => Ok(Self::Nothing),
             Err(Error::NoBeginning { .. }) => Ok(Self::Nothing),
             Err(Error::Log(reader::Error::DamagedArchive { first_position, object, damage })) => {
                 archives::damaged(tallies, Place { partition, position: first_position }, &object, damage);
@@ -107,7 +108,9 @@ fn departure(signed: &Signed, (before, end): (i64, i64), found: Option<String>) 
             before + 1
         )
     } else {
-        format!("{place}: the event is missing; a checkpoint was signed after position {signed_at}")
+        format!(
+            "{place}: the event is missing or cannot be read; a checkpoint was signed after position {signed_at}"
+        )
     };
     let expected = format!("position {signed_at}, hash {}", hex(signed.hash()));
     let found =
@@ -137,6 +140,8 @@ pub(super) async fn after(
 pub(super) struct Begin {
     /// The hash of the event before.
     pub(super) hash: Hash,
+    /// Whether the record batch with this hash can be read and has an event for each of its hashes. A hash alone is no event.
+    has_event: bool,
     pub(super) pages: BatchPages,
 }
 
@@ -149,6 +154,7 @@ impl Begin {
         let batch = StoredBatch::of(&row);
         let index = usize::try_from(position - batch.first_position).unwrap_or(0);
         let Some(hash) = batch.hash(index) else { return Err(missing) };
-        Ok(Self { hash: *hash, pages })
+        let has_event = batch.last_position() >= position && batch.text().is_ok();
+        Ok(Self { hash: *hash, has_event, pages })
     }
 }

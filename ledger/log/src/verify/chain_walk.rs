@@ -174,9 +174,14 @@ impl ChainWalk {
         self.compare_published(position, self.hash, tallies);
     }
 
-    /// Compares the published positions up to `position` with `hash`, which is that of the event there.
+    /// Compares what was published of `position` with `hash`, which is that of the event there. What was published of positions
+    /// before it and was not compared yet is missing.
     pub(super) fn compare_published(&mut self, position: i64, hash: Hash, tallies: &mut Tallies) {
         while let Some(published) = self.published.pop_if(|published| published.position <= position) {
+            if published.position < position {
+                self.report_missing(&published, tallies);
+                continue;
+            }
             tallies.checked(Check::PublishedHeads, 1);
             if published.hash == hash {
                 self.agreed = position;
@@ -197,11 +202,17 @@ impl ChainWalk {
 
     /// Reports that the log does not have the next published position.
     pub(super) fn miss_published(&mut self, tallies: &mut Tallies) {
-        let Some(published) = self.published.pop() else { return };
+        if let Some(published) = self.published.pop() {
+            self.report_missing(&published, tallies);
+        }
+    }
+
+    fn report_missing(&self, published: &PublishedPosition, tallies: &mut Tallies) {
         tallies.checked(Check::PublishedHeads, 1);
         let (position, line) = (published.position, published.line);
+        let place = self.at(position);
         let text =
-            format!("{}: the event is missing; line {line} of the file published it", self.at(position));
+            format!("{place}: the event is missing or cannot be read; line {line} of the file published it");
         let found = (hex(&published.hash), "no event".to_owned());
         self.find(tallies, Check::PublishedHeads, position, (text, found.0, found.1));
     }
@@ -334,5 +345,32 @@ mod tests {
         assert!(rewritten.findings[0].text.contains("positions 2 to 2 were"), "{rewritten:?}");
         let (cut, contained) = follow(&all[..32], "a", heads);
         assert_eq!((cut.checked, places(&cut), contained), (3, vec![2, 2], 1));
+    }
+
+    #[test]
+    fn a_published_head_in_a_gap_or_a_damaged_batch_is_missing_and_not_rewritten() {
+        let all = hashes(&["a", "b", "c"], 1, GENESIS);
+        let head = |line, position: i64| {
+            let at = usize::try_from(position - 1).unwrap() * 32;
+            let hash = *all[at..].first_chunk().unwrap();
+            PublishedPosition { line, published_at: "now".into(), position, hash }
+        };
+        let (first, last) = (batch(1, "a", &all[..32]), batch(3, "c", &all[64..]));
+        for middle in [None, Some(batch(2, "b\nx", &all[32..64]))] {
+            let mut tallies = Tallies::default();
+            let mut walk = ChainWalk::whole(PARTITION, i64::MAX, vec![head(1, 2), head(2, 3)]);
+            for batch in [Some(first), middle, Some(last)].into_iter().flatten() {
+                walk.follow(&batch, &mut tallies, |_, _, _| {});
+            }
+            let contained = walk.contained.as_ref().map(|published| published.line);
+            let heads = verdict(tallies, Check::PublishedHeads);
+            assert_eq!((heads.checked, places(&heads), contained), (2, vec![2], Some(2)), "{heads:?}");
+            let finding = &heads.findings[0];
+            assert!(finding.text.contains("missing or cannot be read; line 1"), "{finding:?}");
+            assert_eq!(
+                (finding.expected.as_str(), finding.found.as_str()),
+                (hex(&all[32..64]).as_str(), "no event")
+            );
+        }
     }
 }

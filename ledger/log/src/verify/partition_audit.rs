@@ -34,6 +34,9 @@ FROM ledger.heads AS h WHERE h.partition = $1";
 /// The generation of states that the leaders of partition $1 keep, and the head's position.
 const LED_GENERATION: &str = "SELECT generation, position FROM ledger.heads WHERE partition = $1";
 
+/// The number of stored states of partition $1 and generation $2.
+const STATES: &str = "SELECT count(*) FROM ledger.state WHERE partition = $1 AND generation = $2";
+
 /// The end of a partition, at one moment.
 pub(super) struct End {
     pub(super) position: i64,
@@ -273,6 +276,14 @@ impl<'p> PartitionAudit<'p> {
         let row = self.client.query_one(LED_GENERATION, &[&partition.number()]).await?;
         let (led, position): (i16, i64) = (row.try_get(0)?, row.try_get(1)?);
         if position == 0 {
+            let states: i64 =
+                self.client.query_one(STATES, &[&partition.number(), &generation()]).await?.try_get(0)?;
+            if states > 0 {
+                let text = format!("partition {partition}: states are stored, although it has no event");
+                let (expected, found) = ("no state".to_owned(), format!("{states} states"));
+                let finding = Finding { partition, position: 1, text, expected, found };
+                self.seen.tallies.find(Check::StoredStates, finding);
+            }
             return Ok(());
         }
         if led != generation() {
