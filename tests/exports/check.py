@@ -241,6 +241,29 @@ def incremental_exports_add_up(exports):
     assert all(entry["rows"] > 0 for _, entry in exports.files("first")), exports.manifests["first"]
 
 
+def incremental_focus_exports_add_up(exports):
+    """Each row of the whole file is in one of the parts, once."""
+    lines = lambda name: (exports.data / name / "focus.csv").read_text(encoding="utf-8").splitlines()
+    parts = [lines(name) for name in ("first-focus", "second-focus")]
+    header, *whole = lines("focus")
+    assert all(part[0] == header and len(part) > 1 for part in parts), parts
+    assert sorted(parts[0][1:] + parts[1][1:]) == sorted(whole)
+
+
+def incremental_exports_keep_the_period(exports):
+    """The parts of an export of a period together are an export of that period."""
+    import pyarrow
+    import pyarrow.parquet
+
+    read = lambda name, table: pyarrow.parquet.read_table(exports.data / name / f"{table}.parquet")
+    for period in ("past", "period"):
+        for table in TABLES:
+            joined = pyarrow.concat_tables([read(f"{part}-{period}", table) for part in ("first", "second")])
+            expected = read("parquet", table) if period == "period" else read("parquet", table).slice(0, 0)
+            by_place = [("partition", "ascending"), ("position", "ascending")]
+            assert joined.sort_by(by_place).equals(expected.sort_by(by_place)), (period, table, joined.num_rows)
+
+
 def prepare(exports):
     """All exports of the checks."""
     first = ["--format", "parquet"]
@@ -250,7 +273,13 @@ def prepare(exports):
         "customer_id": exports.instance.ready["reference_id"], "meter_slug": exports.instance.ready["meter_slug"],
     })
     exports.export("first", *first)
+    exports.export("first-focus", "--format", "focus")
+    exports.export("first-period", *first, "--from", "2020-01-01", "--to", "2100-01-01")
+    exports.export("first-past", *first, "--from", "2020-01-01", "--to", "2020-02-01")
     make_calls(exports)
+    for name in ("focus", "period", "past"):
+        arguments = ["--format", "focus"] if name == "focus" else first
+        exports.export(f"second-{name}", *arguments, "--since", str(exports.data / f"first-{name}" / "manifest.json"))
     for name in ("second", "third"):
         before = "first" if name == "second" else "second"
         exports.export(name, *first, "--since", str(exports.data / before / "manifest.json"))
@@ -264,7 +293,8 @@ def main(program, data):
     prepare(exports)
     checks = [
         the_manifests_have_the_sums_of_the_log, the_files_are_those_of_the_manifests, every_format_has_the_same_values,
-        no_field_of_a_csv_file_is_a_formula, incremental_exports_add_up, focus_follows_the_specification,
+        no_field_of_a_csv_file_is_a_formula, incremental_exports_add_up, incremental_focus_exports_add_up,
+        incremental_exports_keep_the_period, focus_follows_the_specification,
         the_focus_check_finds_what_is_wrong,
     ]
     named = {check.__name__: lambda check=check: check(exports) for check in checks}
