@@ -33,8 +33,7 @@ impl At {
     ) -> Result<Self, Error> {
         match Begin::load(client, partition, position).await {
             Ok(begin) if begin.has_event => Ok(Self::Event(begin)),
-            Ok(_) => Ok(Self::Nothing),
-            Err(Error::NoBeginning { .. }) => Ok(Self::Nothing),
+            Ok(_) | Err(Error::NoBeginning { .. }) => Ok(Self::Nothing),
             Err(Error::Log(reader::Error::DamagedArchive { first_position, object, damage })) => {
                 archives::damaged(tallies, Place { partition, position: first_position }, &object, damage);
                 Ok(Self::DamagedFile(object))

@@ -26,7 +26,8 @@ fn documented(first: &str) -> String {
     // Every second fence opens a block, and may name its language.
     let mut blocks = page.split("\n```").skip(1).step_by(2);
     let block = blocks.find_map(|block| block.split_once('\n').filter(|(_, text)| text.starts_with(first)));
-    block.map(|(_, text)| text).unwrap_or_else(|| panic!("no block begins with {first}")).to_owned()
+    let (_, text) = block.unwrap_or_else(|| panic!("no block begins with {first}"));
+    text.to_owned()
 }
 
 async fn proof(gateway: &SideGateway, merchant: &Merchant, query: &str) -> Value {
