@@ -38,7 +38,7 @@ pub(super) struct VerdictReport {
     checks: Vec<Verdict>,
     /// The checkpoints that partitions began at.
     trusted: Vec<Trusted>,
-    /// The last published head of each partition that the log contains.
+    /// The last published head of each partition that the log contains, with nothing found up to there.
     published: Vec<Published>,
     /// The number of signed checkpoints that were written.
     checkpoints_written: u64,
@@ -86,8 +86,10 @@ impl VerdictReport {
     /// Writes a line for each check with its findings below it, and a last line.
     pub(super) fn write_text(&self, out: &mut impl Write) -> io::Result<()> {
         for check in &self.checks {
-            let style = style(check.verdict);
-            let (word, name) = (check.verdict.name(), check.check.name());
+            let is_broken = check.verdict == Outcome::Broken;
+            let verdict = if check.incomplete && !is_broken { Outcome::Incomplete } else { check.verdict };
+            let style = style(verdict);
+            let (word, name) = (verdict.name(), check.check.name());
             write!(out, "{style}{word:<8}{style:#}  {name:<18}  {} checked", check.checked)?;
             if check.trusted > 0 {
                 write!(out, ", {} trusted", check.trusted)?;
@@ -123,7 +125,11 @@ impl VerdictReport {
             writeln!(out, "signed checkpoints written: {}", self.checkpoints_written)?;
         }
         for place in &self.first_broken {
-            writeln!(out, "the log is broken at {place}")?;
+            write!(out, "the log is broken at {place}")?;
+            if let Some(sound) = self.published.iter().find(|head| head.partition == place.partition) {
+                write!(out, "; what was read up to position {} is as it was published", sound.position)?;
+            }
+            writeln!(out)?;
         }
         let style = style(self.verdict);
         let seconds = self.milliseconds / 1_000;
@@ -203,6 +209,10 @@ mod tests {
         incomplete.tallies.miss(Check::StoredStates, "why");
         let report = VerdictReport::new(incomplete, 1);
         assert_eq!((report.verdict, report.soundness()), (Outcome::Incomplete, Soundness::Incomplete));
+        let mut text = Vec::new();
+        report.write_text(&mut text).unwrap();
+        let text = String::from_utf8(anstream::adapter::strip_bytes(&text).into_vec()).unwrap();
+        assert!(text.contains("incomplete  stored_states"), "{text}");
         let mut broken = audit(&[(Check::HashChain, 1, 9)]);
         broken.tallies.miss(Check::StoredStates, "why");
         assert_eq!(VerdictReport::new(broken, 1).soundness(), Soundness::Broken);

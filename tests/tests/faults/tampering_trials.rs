@@ -163,13 +163,63 @@ fn an_end_of_the_log_that_was_deleted_or_rewritten_is_found_against_a_published_
                 assert_eq!((code, &report["first_broken"]), (Some(1), &place), "trial {trial}: {report}");
                 assert!(check(&report, "published_heads")["broken"].as_u64() > Some(0), "{report}");
                 assert_eq!(check(&report, "hash_chain")["verdict"], "verified", "{report}");
+                assert_eq!(
+                    proven(&report, partition),
+                    scene.published_before(partition, position),
+                    "{report}"
+                );
                 scene.put_back(&after, &before, &covered).await;
+                if rewrites && position < last {
+                    scene.rewritten_up_to_an_event(&before, after, position).await;
+                }
             }
         }
         eprintln!("deleted and rewritten ends: {} of {} found", 2 * trials(), 2 * trials());
         scene.sound().await;
         put_away(scene.instance).await;
     });
+}
+
+/// The position up to which a report says that what was read is as it was published; 0 if it says nothing of it.
+fn proven(report: &Value, partition: i16) -> i64 {
+    let published = report["published"].as_array().unwrap();
+    let own = published.iter().find(|head| head["partition"] == partition);
+    own.map_or(0, |head| head["position"].as_i64().unwrap())
+}
+
+impl Scene {
+    /// The last published position of a partition before `position`, or 0.
+    fn published_before(&self, partition: i16, position: i64) -> i64 {
+        let heads = self.published.iter().flatten().filter(|head| head.partition == partition);
+        heads.map(|head| head.position).filter(|published| *published < position).max().unwrap_or(0)
+    }
+
+    /// The log `rewritten` from `position` on has its old hashes again after a random event: the chain breaks there, and later
+    /// published heads are in the log. They prove nothing of what is before.
+    async fn rewritten_up_to_an_event(
+        &mut self,
+        before: &StoredLog,
+        mut rewritten: StoredLog,
+        position: i64,
+    ) {
+        let (partition, last) = (before.partition, i64::try_from(before.len()).unwrap());
+        let first_old = self.random.i64(position + 1..=last);
+        let mut old = before.clone();
+        for position in first_old..=last {
+            rewritten.event(position).1 = old.event(position).1.clone();
+        }
+        let head = (last, old.event(last).1.clone());
+        let covered = self.rewrite(before, &rewritten, head).await;
+        let (code, report) = self.verify_log().await;
+        let reached = self.published.iter().flatten().filter(|head| head.partition == partition);
+        let reached = reached.map(|head| head.position).filter(|published| *published >= position).min();
+        let found = reached.map_or(first_old, |published| published.min(first_old));
+        let place = json!([{"partition": partition, "position": found}]);
+        assert_eq!((code, &report["first_broken"]), (Some(1), &place), "{first_old}: {report}");
+        assert_eq!(check(&report, "hash_chain")["broken"], 1, "{report}");
+        assert_eq!(proven(&report, partition), self.published_before(partition, position), "{report}");
+        self.put_back(&rewritten, before, &covered).await;
+    }
 }
 
 #[test]

@@ -24,7 +24,9 @@ pub(super) struct ChainWalk {
     published: Vec<PublishedPosition>,
     /// The last position that the log is known to be unchanged at.
     agreed: i64,
-    /// The last published head that the log contains.
+    /// Whether something was found. A hash after it follows from the stored ones, and proves nothing of what is before it.
+    is_broken: bool,
+    /// The last published head that the log contains, with nothing found up to there.
     pub(super) contained: Option<PublishedPosition>,
     /// The number of events that were followed.
     pub(super) events: u64,
@@ -43,8 +45,8 @@ impl ChainWalk {
     /// The whole partition, with the positions that were `published` of it.
     pub(super) fn whole(partition: Partition, to: i64, mut published: Vec<PublishedPosition>) -> Self {
         published.sort_by_key(|published| std::cmp::Reverse(published.position));
-        let (position, hash, agreed, contained, events) = (0, GENESIS, 0, None, 0);
-        Self { partition, from: 1, to, position, hash, published, agreed, contained, events }
+        let (position, hash, agreed, is_broken, contained, events) = (0, GENESIS, 0, false, None, 0);
+        Self { partition, from: 1, to, position, hash, published, agreed, is_broken, contained, events }
     }
 
     /// The partition from the position `from` on, where `hash` is that of the event before it.
@@ -78,13 +80,14 @@ impl ChainWalk {
     }
 
     fn find(
-        &self,
+        &mut self,
         tallies: &mut Tallies,
         check: Check,
         position: i64,
         (text, expected, found): (String, String, String),
     ) {
         let partition = self.partition;
+        self.is_broken = true;
         tallies.find(check, Finding { partition, position, text, expected, found });
     }
 
@@ -121,7 +124,7 @@ impl ChainWalk {
     }
 
     /// Verifies that a batch which begins at `found` follows the events so far.
-    fn verify_position(&self, found: i64, tallies: &mut Tallies) -> Next {
+    fn verify_position(&mut self, found: i64, tallies: &mut Tallies) -> Next {
         tallies.checked(Check::Positions, 1);
         let expected = self.position.saturating_add(1);
         // The first batch may begin before the first event that is verified.
@@ -185,7 +188,9 @@ impl ChainWalk {
             tallies.checked(Check::PublishedHeads, 1);
             if published.hash == hash {
                 self.agreed = position;
-                self.contained = Some(published);
+                if !self.is_broken {
+                    self.contained = Some(published);
+                }
                 continue;
             }
             let text = format!(
@@ -207,7 +212,7 @@ impl ChainWalk {
         }
     }
 
-    fn report_missing(&self, published: &PublishedPosition, tallies: &mut Tallies) {
+    fn report_missing(&mut self, published: &PublishedPosition, tallies: &mut Tallies) {
         tallies.checked(Check::PublishedHeads, 1);
         let (position, line) = (published.position, published.line);
         let place = self.at(position);
@@ -327,6 +332,12 @@ mod tests {
             PublishedPosition { line, published_at: "now".into(), position, hash }
         };
         let heads = vec![published(1, 1, &all), published(2, 3, &all), published(3, 2, &all)];
+        // The first event changed, and nothing else: the heads after it are contained, and prove nothing.
+        let mut tallies = Tallies::default();
+        let mut walk = ChainWalk::whole(PARTITION, i64::MAX, heads.clone());
+        walk.follow(&batch(1, "x\nb\nc", &all), &mut tallies, |_, _, _| {});
+        assert_eq!(walk.contained, None);
+        assert_eq!(places(&verdict(tallies, Check::HashChain)), [1]);
         let follow = |hashes: &[u8], events: &str, heads: Vec<PublishedPosition>| {
             let mut tallies = Tallies::default();
             let mut walk = ChainWalk::whole(PARTITION, i64::MAX, heads);
@@ -364,7 +375,7 @@ mod tests {
             }
             let contained = walk.contained.as_ref().map(|published| published.line);
             let heads = verdict(tallies, Check::PublishedHeads);
-            assert_eq!((heads.checked, places(&heads), contained), (2, vec![2], Some(2)), "{heads:?}");
+            assert_eq!((heads.checked, places(&heads), contained), (2, vec![2], None), "{heads:?}");
             let finding = &heads.findings[0];
             assert!(finding.text.contains("missing or cannot be read; line 1"), "{finding:?}");
             assert_eq!(
