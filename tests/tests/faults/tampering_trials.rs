@@ -206,7 +206,7 @@ impl Scene {
         let first_old = self.random.i64(position + 1..=last);
         let mut old = before.clone();
         for position in first_old..=last {
-            rewritten.event(position).1 = old.event(position).1.clone();
+            rewritten.event(position).1.clone_from(&old.event(position).1);
         }
         let head = (last, old.event(last).1.clone());
         let covered = self.rewrite(before, &rewritten, head).await;
