@@ -137,7 +137,7 @@ async fn read_tables(args: &Args, url: &str, heads: &[Head]) -> Result<Tallies> 
 /// Compares every read model with the log, several at once.
 async fn read_models(args: &Args, url: &str, progress: &Arc<Progress>) -> Result<Tallies> {
     let (partition, url): (_, Arc<str>) = (args.partition.map(Partition::new), url.into());
-    let (mut tasks, mut tallies) = (JoinSet::new(), BTreeMap::new());
+    let (mut tasks, mut tallies, mut whole) = (JoinSet::new(), BTreeMap::new(), Tallies::default());
     let mut next = ReadModel::ALL.into_iter().enumerate();
     loop {
         while tasks.len() < jobs(args).min(MOST_READ_MODELS)
@@ -149,7 +149,15 @@ async fn read_models(args: &Args, url: &str, progress: &Arc<Progress>) -> Result
             });
         }
         let Some(done) = tasks.join_next().await else { break };
-        let (place, model, audited) = done.context("the comparison of a read model ended")?;
+        let (place, model, audited) = match done {
+            Ok(done) => done,
+            Err(error) => {
+                let mut missed = Tallies::default();
+                missed.miss(Check::ReadTables, format!("a read model cannot be compared: {error}"));
+                whole.add(missed);
+                continue;
+            }
+        };
         let name = model.name();
         let of_model = match audited {
             Ok(of_model) => of_model,
@@ -166,7 +174,6 @@ async fn read_models(args: &Args, url: &str, progress: &Arc<Progress>) -> Result
         };
         tallies.insert(place, of_model);
     }
-    let mut whole = Tallies::default();
     for of_model in tallies.into_values() {
         whole.add(of_model);
     }

@@ -105,7 +105,7 @@ impl Projection for EntryBatch {
                 customer_id: Some(event.customer_id),
             }),
             Event::Wallet(_) | Event::Subscription(_) => {
-                let entry = Entry::of(&fact.event).expect("the parts of an appended amount are in range");
+                let entry = Entry::of(&fact.event).expect("an event that can be read adds up");
                 if let Some(entry) = entry {
                     self.enter(recorded.position, fact.occurred_at, entry);
                 }

@@ -84,7 +84,7 @@ impl Sums {
 
     fn add(&mut self, at_us: i64, postings: &[Posting]) {
         self.earliest_us = self.earliest_us.min(at_us);
-        self.late_us = self.late_us.max(self.latest_us - at_us);
+        self.late_us = self.late_us.max(self.latest_us.saturating_sub(at_us));
         self.latest_us = self.latest_us.max(at_us);
         for posting in postings {
             self.accounts[posting.account.index()] += posting.amount.decimal();

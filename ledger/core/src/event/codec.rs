@@ -8,6 +8,7 @@ use super::{
     CheckoutEvent, CustomerEvent, Event, MerchantEvent, MeterEvent, PaymentEvent, PlanEvent, RequestEvent,
     SecretKeyEvent, SpendKeyEvent, SubscriptionEvent, WalletEvent, WebhookEvent,
 };
+use crate::entry::Entry;
 
 macro_rules! areas {
     ($($area:ident($events:ident))+) => {
@@ -18,10 +19,10 @@ macro_rules! areas {
             }
         }
 
-        /// Reads an event of any version ever written.
+        /// Reads an event of any version ever written. The parts of its money add up to amounts.
         pub fn decode(kind: &str, schema_version: i32, body: &str) -> Result<Event, Error> {
             $(if let Some(event) = $events::decode(kind, schema_version, body) {
-                return event.map(Event::$area);
+                return event.map(Event::$area).and_then(|event| adds_up(event, kind));
             })+
             Err(Error::UnknownKind(kind.to_owned()))
         }
@@ -48,9 +49,31 @@ areas! {
     Webhook(WebhookEvent)
 }
 
+/// Refuses an event whose parts are amounts, and whose sum is none. None was appended so.
+fn adds_up(event: Event, kind: &str) -> Result<Event, Error> {
+    match Entry::of(&event) {
+        Ok(_) => Ok(event),
+        Err(source) => Err(Error::Parts { kind: kind.to_owned(), source }),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_event_whose_parts_add_up_to_no_amount_cannot_be_read() {
+        let most = r#"{"source":"balance","amount":"1000000000000"}"#;
+        let debit = |sources: &str| {
+            let golden = include_str!("../../tests/golden/wallet.debited.v1.json");
+            let mut body: serde_json::Value = serde_json::from_str(golden).unwrap();
+            body["sources"] = serde_json::from_str(&format!("[{sources}]")).unwrap();
+            decode("wallet.debited", 1, &body.to_string())
+        };
+        assert!(debit(most).is_ok());
+        let error = debit(&format!("{most},{most}")).unwrap_err();
+        assert_eq!(error.to_string(), r#"body of "wallet.debited": the sum of its parts is out of range"#);
+    }
 
     #[test]
     fn no_two_kinds_have_the_same_name() {

@@ -6,6 +6,8 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::money;
+
 /// An event that this program cannot read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -29,6 +31,14 @@ pub enum Error {
         version: i32,
         /// The error of serde.
         source: serde_json::Error,
+    },
+    /// The parts of an amount of money add up to none.
+    #[error("body of {kind:?}: the sum of its parts {source}")]
+    Parts {
+        /// The kind.
+        kind: String,
+        /// What is wrong with the sum.
+        source: money::Error,
     },
 }
 
