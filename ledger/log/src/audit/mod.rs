@@ -4,10 +4,10 @@
 pub mod explain;
 pub mod export;
 mod findings;
-mod partition_of;
 mod partition_reader;
 pub mod reconcile;
 pub mod replay;
+mod search_order;
 pub mod statement;
 pub mod trial_balance;
 mod whole_log;

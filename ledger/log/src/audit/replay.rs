@@ -12,8 +12,8 @@ use serde::Serialize;
 
 use super::Error;
 use super::findings::{Findings, Place};
-use super::partition_of::partitions_to_search;
 use super::partition_reader::{Ends, Line};
+use super::search_order::partitions_to_search;
 use super::trial_balance::Moment;
 use super::whole_log::{self, Reader};
 use crate::connect::{self, Role};

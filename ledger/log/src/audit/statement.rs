@@ -11,8 +11,8 @@ use serde::Serialize;
 
 use super::Error;
 use super::findings::{Findings, Place};
-use super::partition_of::partitions_to_search;
 use super::partition_reader::{Ends, Line, Visitor};
+use super::search_order::partitions_to_search;
 use crate::connect::{self, Role};
 use crate::record;
 use crate::verify::Head;

@@ -1,4 +1,4 @@
-//! Where to look for a thing first: in the partition that has its stored state.
+//! The order in which partitions are searched for the events of a thing: first the one that has its stored state.
 
 use farthing_core::partition::Partition;
 use farthing_core::state::generation;
