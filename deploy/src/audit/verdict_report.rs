@@ -38,7 +38,7 @@ pub(super) struct VerdictReport {
     checks: Vec<Verdict>,
     /// The checkpoints that partitions began at.
     trusted: Vec<Trusted>,
-    /// The last published head of each partition that the log contains, with nothing found up to there.
+    /// The last published head of each partition that the log contains, with an unbroken chain up to there.
     published: Vec<Published>,
     /// The number of signed checkpoints that were written.
     checkpoints_written: u64,
@@ -51,13 +51,9 @@ impl VerdictReport {
         let Audit { heads, events, trusted, published, checkpoints_written, sums, tallies, .. } = audit;
         let trusted_events = trusted.iter().map(|trusted| trusted.position.unsigned_abs()).sum();
         let checks = tallies.verdicts();
-        let verdict = if checks.iter().any(|check| check.verdict == Outcome::Broken) {
-            Outcome::Broken
-        } else if checks.iter().any(|check| check.incomplete) {
-            Outcome::Incomplete
-        } else {
-            Outcome::Verified
-        };
+        let any = |outcome| checks.iter().any(|check| check.outcome() == outcome);
+        let worst = [Outcome::Broken, Outcome::Incomplete].into_iter().find(|outcome| any(*outcome));
+        let verdict = worst.unwrap_or(Outcome::Verified);
         let first_broken = first_broken(&checks);
         Self {
             verdict,
@@ -86,8 +82,7 @@ impl VerdictReport {
     /// Writes a line for each check with its findings below it, and a last line.
     pub(super) fn write_text(&self, out: &mut impl Write) -> io::Result<()> {
         for check in &self.checks {
-            let is_broken = check.verdict == Outcome::Broken;
-            let verdict = if check.incomplete && !is_broken { Outcome::Incomplete } else { check.verdict };
+            let verdict = check.outcome();
             let style = style(verdict);
             let (word, name) = (verdict.name(), check.check.name());
             write!(out, "{style}{word:<8}{style:#}  {name:<18}  {} checked", check.checked)?;

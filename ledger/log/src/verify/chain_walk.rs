@@ -26,7 +26,7 @@ pub(super) struct ChainWalk {
     agreed: i64,
     /// Whether something was found. A hash after it follows from the stored ones, and proves nothing of what is before it.
     is_broken: bool,
-    /// The last published head that the log contains, with nothing found up to there.
+    /// The last published head that the log contains, with an unbroken chain up to there.
     pub(super) contained: Option<PublishedPosition>,
     /// The number of events that were followed.
     pub(super) events: u64,

@@ -75,7 +75,7 @@ pub struct Audit {
     pub events: u64,
     /// The checkpoints that partitions began at.
     pub trusted: Vec<Trusted>,
-    /// The last published head of each partition that the log contains, with nothing found up to there.
+    /// The last published head of each partition that the log contains, with an unbroken chain up to there.
     pub published: Vec<Published>,
     /// The number of signed checkpoints that were written.
     pub checkpoints_written: u64,
@@ -100,7 +100,7 @@ pub struct Trusted {
     pub written_at: String,
 }
 
-/// The last published head of a partition that the log contains, with nothing found up to there: what was read up to it is as it
+/// The last published head of a partition that the log contains, with an unbroken chain up to there: what was read up to it is as it
 /// was when it was published.
 #[derive(Debug, Clone, Serialize)]
 pub struct Published {

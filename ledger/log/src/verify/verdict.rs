@@ -158,6 +158,13 @@ pub struct Verdict {
     pub findings: Vec<Finding>,
 }
 
+impl Verdict {
+    /// What it says, and that it is incomplete if nothing is broken.
+    pub fn outcome(&self) -> Outcome {
+        if self.incomplete && self.verdict != Outcome::Broken { Outcome::Incomplete } else { self.verdict }
+    }
+}
+
 /// What a check has seen so far.
 #[derive(Debug, Default)]
 struct Tally {
