@@ -235,32 +235,24 @@ fn a_run_from_a_checkpoint_finds_what_comes_after_it_and_a_log_that_was_rewritte
         // The events up to the checkpoint deleted, and their hashes kept in the batch before them: a hash is no event.
         let batches = &log.batches[..log.batches.len() / 2];
         let [.., kept, hidden] = batches else { panic!("too few batches: {}", batches.len()) };
-        let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 3] =
-            [&log.partition, &kept.first, &hidden.first];
-        scene
-            .sql
-            .batch_execute("CREATE TEMP TABLE kept AS SELECT * FROM ledger.batches LIMIT 0")
-            .await
-            .unwrap();
-        for change in [
-            "INSERT INTO kept SELECT * FROM ledger.batches WHERE partition = $1 AND first_position IN ($2, $3)",
-            "UPDATE ledger.batches AS b SET count = b.count + h.count, hashes = b.hashes || h.hashes FROM kept AS h
-             WHERE b.partition = $1 AND b.first_position = $2 AND h.first_position = $3",
-            "DELETE FROM ledger.batches WHERE partition = $1 AND first_position = $3 AND $2::bigint > 0",
-        ] {
-            let parameters = if change.contains("$3") { &parameters[..] } else { &parameters[..2] };
-            assert!(scene.sql.execute(change, parameters).await.unwrap() > 0, "{change}");
-        }
+        let (number, kept, hidden) = (log.partition, kept.first, hidden.first);
+        let hides = format!(
+            "CREATE TEMP TABLE kept AS
+                 SELECT * FROM ledger.batches WHERE partition = {number} AND first_position IN ({kept}, {hidden});
+             UPDATE ledger.batches AS b SET count = b.count + h.count, hashes = b.hashes || h.hashes
+             FROM kept AS h WHERE b.partition = {number} AND b.first_position = {kept} AND h.first_position = {hidden};
+             DELETE FROM ledger.batches WHERE partition = {number} AND first_position = {hidden}"
+        );
+        scene.sql.batch_execute(&hides).await.unwrap();
         let (code, report) = scene.verify(&reads).await;
-        assert_eq!((code, &report["first_broken"]), (Some(1), &place(hidden.first)), "{report}");
+        assert_eq!((code, &report["first_broken"]), (Some(1), &place(hidden)), "{report}");
         assert_eq!(check(&report, "signed_checkpoints")["broken"], 1, "{report}");
         assert_eq!(report["trusted"], json!([]), "it begins at the first event: {report}");
-        for change in [
-            "DELETE FROM ledger.batches WHERE partition = $1 AND first_position = $2",
-            "INSERT INTO ledger.batches SELECT * FROM kept WHERE partition = $1 AND $2::bigint > 0",
-        ] {
-            assert!(scene.sql.execute(change, &parameters[..2]).await.unwrap() > 0, "{change}");
-        }
+        let puts_back = format!(
+            "DELETE FROM ledger.batches WHERE partition = {number} AND first_position = {kept};
+             INSERT INTO ledger.batches SELECT * FROM kept"
+        );
+        scene.sql.batch_execute(&puts_back).await.unwrap();
         let (code, report) = scene.verify(&reads).await;
         assert_eq!((code, report["trusted"][0]["position"].as_i64()), (Some(0), Some(middle)), "{report}");
 

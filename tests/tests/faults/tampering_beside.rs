@@ -115,10 +115,8 @@ async fn states_elsewhere(merchant: &Merchant, sql: &impl AsyncFn(&str)) {
     };
     let before = audits().await;
     for place in [decoy, empty] {
-        let moved = "UPDATE ledger.state SET partition = {to} WHERE partition = {from} AND id = '{wallet}'";
         let moved = |from: i16, to: i16| {
-            let moved = moved.replace("{to}", &to.to_string()).replace("{from}", &from.to_string());
-            moved.replace("{wallet}", wallet)
+            format!("UPDATE ledger.state SET partition = {to} WHERE partition = {from} AND id = '{wallet}'")
         };
         sql(&moved(partition, place)).await;
         found(instance, "stored_states", partition, wallet).await;
