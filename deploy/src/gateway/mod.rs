@@ -5,15 +5,13 @@ mod settings;
 mod traces;
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use farthing_api::{Addresses, Config, Gateways, Pages, PagesUrl, ProofKey};
+use farthing_api::{Addresses, Config, Gateways, Pages, PagesUrl};
 
 pub(crate) use self::settings::{ProviderHosts, Settings};
 use self::traces::TraceArgs;
-use crate::audit::operator_key::OperatorKey;
 use crate::database::{Database, KeyOverride};
 use crate::lifetime::Lifetime;
 use crate::log_format::LogFormat;
@@ -65,10 +63,6 @@ pub(crate) struct Args {
     /// Do not deliver webhooks; leave that to other gateways, such as those with access to the internet.
     #[arg(long, env = "FARTHING_NO_WEBHOOKS")]
     no_webhooks: bool,
-    /// Ed25519 key in PEM that signs the proofs of `GET /v1/ledger/proof`, as `openssl genpkey -algorithm ed25519` makes one.
-    /// Without it they have no signature.
-    #[arg(long, env = "FARTHING_AUDIT_KEY_FILE", value_name = "FILE")]
-    audit_key_file: Option<PathBuf>,
     #[command(flatten)]
     operator: OperatorArgs,
     #[command(flatten)]
@@ -94,11 +88,6 @@ impl Args {
     }
 }
 
-/// The key that signs proofs.
-fn proof_key(file: &Path) -> Result<ProofKey> {
-    Ok(ProofKey::new(OperatorKey::read("--audit-key-file", file)?))
-}
-
 /// Runs the role until shutdown.
 pub(crate) async fn run(args: Args, machine: Machine) -> Result<()> {
     let stop = args.lifetime.watch_shutdown()?;
@@ -114,7 +103,7 @@ pub(crate) async fn run(args: Args, machine: Machine) -> Result<()> {
         nats: args.nats.config()?,
         listen: args.listen,
         server_key: args.key.read()?,
-        proof_key: args.audit_key_file.as_deref().map(proof_key).transpose()?,
+        proof_key: settings.proof_key()?,
         provider_keys: settings.provider_keys()?,
         catalogue: settings.catalogue()?,
         settings: settings.request_settings(),

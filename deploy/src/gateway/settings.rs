@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use farthing_api::catalogue::Catalogue;
-use farthing_api::{ProviderHost, ProviderKey, ResponseHeaders, Timeouts, WebhookTiming};
+use farthing_api::{ProofKey, ProviderHost, ProviderKey, ResponseHeaders, Timeouts, WebhookTiming};
 use farthing_core::command::RequestSettings;
 use farthing_core::money::{Amount, SCALE, parse_decimal};
 use http::uri::Authority;
@@ -20,6 +20,7 @@ use rust_decimal::Decimal;
 
 use self::limits::Limits;
 use super::provider_keys::ProviderKeys;
+use crate::audit::operator_key::OperatorKey;
 use crate::price_files::Prices;
 use crate::value_parsers;
 
@@ -44,6 +45,8 @@ pub(crate) struct Settings {
     pub(super) limits: Limits,
     #[command(flatten)]
     webhooks: Webhooks,
+    #[command(flatten)]
+    proofs: Proofs,
 }
 
 /// Flags that say which providers a gateway calls, and how.
@@ -149,6 +152,16 @@ struct Webhooks {
     give_up: u64,
 }
 
+/// Flags of the proofs of the ledger.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Proofs")]
+struct Proofs {
+    /// Ed25519 key in PEM that signs the proofs of `GET /v1/ledger/proof`, as `openssl genpkey -algorithm ed25519` makes one.
+    /// Without it they have no signature.
+    #[arg(long, env = "FARTHING_AUDIT_KEY_FILE", value_name = "FILE")]
+    audit_key_file: Option<PathBuf>,
+}
+
 impl Settings {
     /// The price catalogue: the built-in one with the operator's files on top.
     pub(crate) fn catalogue(&self) -> Result<Catalogue> {
@@ -158,6 +171,12 @@ impl Settings {
     /// The managed provider keys, by provider.
     pub(super) fn provider_keys(&self) -> Result<BTreeMap<String, ProviderKey>> {
         self.providers.keys.read()
+    }
+
+    /// The key that signs proofs.
+    pub(super) fn proof_key(&self) -> Result<Option<ProofKey>> {
+        let Some(file) = &self.proofs.audit_key_file else { return Ok(None) };
+        Ok(Some(ProofKey::new(OperatorKey::read("--audit-key-file", file)?)))
     }
 
     /// Which headers of a provider pass to the caller.

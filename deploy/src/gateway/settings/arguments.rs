@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::{Billing, Limits, Providers, Settings, TimeoutFlags, Webhooks};
+use super::{Billing, Limits, Proofs, Providers, Settings, TimeoutFlags, Webhooks};
 
 impl Settings {
     /// The settings as command-line arguments of `farthing gateway`, without the provider keys.
@@ -12,6 +12,7 @@ impl Settings {
             self.timeouts.arguments(),
             self.limits.arguments(),
             self.webhooks.arguments(),
+            self.proofs.arguments(),
             self.providers.arguments(),
         ];
         parts.concat()
@@ -79,6 +80,13 @@ impl Webhooks {
             format!("--webhook-retry-ms={}", retries.join(",")),
             format!("--webhook-give-up-seconds={}", self.give_up),
         ]
+    }
+}
+
+impl Proofs {
+    fn arguments(&self) -> Vec<String> {
+        let file = self.audit_key_file.iter();
+        file.map(|file| format!("--audit-key-file={}", file.display())).collect()
     }
 }
 
@@ -152,6 +160,7 @@ mod tests {
             "--webhook-timeout-seconds=7",
             "--webhook-retry-ms=8,9",
             "--webhook-give-up-seconds=10",
+            "--audit-key-file=audit.pem",
         ];
         let first = Gateway::try_parse_from(given).unwrap().settings;
         let arguments = first.arguments();
