@@ -14,14 +14,20 @@ use crate::wait::{eventually, within};
 
 /// A gateway beside the instance's own, with its own flags. It stops when the value is dropped.
 pub struct SideGateway {
-    process: Child,
-    log: PathBuf,
+    started: StartedGateway,
     /// Its address.
     pub address: SocketAddr,
     /// The address of its hosted pages.
     pub pages: SocketAddr,
     /// Its operator's address.
     pub operator: SocketAddr,
+}
+
+/// The process of one that may never serve. It stops when the value is dropped.
+pub struct StartedGateway {
+    process: Child,
+    log: PathBuf,
+    ready_file: PathBuf,
 }
 
 /// The gateway that leads a partition.
@@ -68,6 +74,72 @@ impl SideGateway {
         flags: &[&str],
         variables: &[(&str, &str)],
     ) -> Self {
+        StartedGateway::start_in(instance, wrapper, servers, flags, variables).serves().await
+    }
+
+    /// A funded merchant of `instance` whose partition it leads. Merchants are registered until there is one.
+    pub async fn merchant_of_its_own(&self, instance: &'static Instance, funds: &str) -> Merchant {
+        eventually("the gateway leads a merchant's partition", async || {
+            let merchant = Merchant::of(instance).await;
+            merchant.credit_own(funds).await;
+            let partition = merchant.log.partition_of(&merchant.id).await.number();
+            let row =
+                merchant.log.sql.query_one(LEADER, &[&partition]).await.expect("the leases can be read");
+            let leader: Option<String> = row.get(0);
+            leader.is_some_and(|leader| self.logged().contains(&leader)).then_some(merchant)
+        })
+        .await
+    }
+
+    /// Its log output.
+    pub fn logged(&self) -> String {
+        self.started.logged()
+    }
+
+    /// Its name in the leases.
+    pub async fn id(&self) -> String {
+        within(START_TIMEOUT, "the side gateway says its name", async || {
+            let logged = self.logged();
+            let (_, after) = logged.split_once("event=\"gateway.listening\"")?.1.split_once("gateway_id=")?;
+            let (id, _) = after.split_once('\n')?;
+            Some(id.trim().to_owned())
+        })
+        .await
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.started.process.id()
+    }
+
+    /// Asks it to stop, as a service manager does.
+    pub fn terminate(&self) {
+        signal(self.started.process.id(), "TERM");
+    }
+
+    /// Waits for a gateway that was asked to stop; returns its exit status.
+    pub async fn ended(&mut self) -> ExitStatus {
+        within(START_TIMEOUT, "the side gateway ends", async || {
+            self.started.process.try_wait().expect("a child can be waited for")
+        })
+        .await
+    }
+}
+
+impl StartedGateway {
+    /// Starts one with these URLs of its database and its NATS server, and does not wait for it.
+    pub fn on(instance: &Instance, database_url: &str, nats_url: &str, flags: &[&str]) -> Self {
+        let servers = ["--database-url", database_url, "--nats-url", nats_url];
+        Self::start_in(instance, &[], &servers, flags, &[])
+    }
+
+    fn start_in(
+        instance: &Instance,
+        wrapper: &[&str],
+        servers: &[&str],
+        flags: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Self {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let number = MADE.fetch_add(1, Ordering::SeqCst);
         let ready_file = instance.file(&format!("side-gateway-{number}.json"));
@@ -98,8 +170,13 @@ impl SideGateway {
             .stderr(std::fs::File::create(&log).expect("a log file can be made"))
             .spawn()
             .expect("the program can be run");
+        Self { process, log, ready_file }
+    }
+
+    /// Waits until it serves.
+    pub async fn serves(self) -> SideGateway {
         let up: Value = within(START_TIMEOUT, "the side gateway comes up", async || {
-            serde_json::from_str(&std::fs::read_to_string(&ready_file).ok()?).ok()
+            serde_json::from_str(&std::fs::read_to_string(&self.ready_file).ok()?).ok()
         })
         .await;
         let address = |address: &Value| {
@@ -107,19 +184,15 @@ impl SideGateway {
             address.unwrap_or_else(|| panic!("no address in {up}"))
         };
         let (listen, operator) = (&up["listen"], address(&up["operator"]));
-        Self { process, log, address: address(&listen[0]), pages: address(&listen[1]), operator }
+        SideGateway { started: self, address: address(&listen[0]), pages: address(&listen[1]), operator }
     }
 
-    /// A funded merchant of `instance` whose partition it leads. Merchants are registered until there is one.
-    pub async fn merchant_of_its_own(&self, instance: &'static Instance, funds: &str) -> Merchant {
-        eventually("the gateway leads a merchant's partition", async || {
-            let merchant = Merchant::of(instance).await;
-            merchant.credit_own(funds).await;
-            let partition = merchant.log.partition_of(&merchant.id).await.number();
-            let row =
-                merchant.log.sql.query_one(LEADER, &[&partition]).await.expect("the leases can be read");
-            let leader: Option<String> = row.get(0);
-            leader.is_some_and(|leader| self.logged().contains(&leader)).then_some(merchant)
+    /// Its operator's address, which it serves from its start.
+    pub async fn operator(&self) -> SocketAddr {
+        within(START_TIMEOUT, "the side gateway says its operator's address", async || {
+            let logged = self.logged();
+            let (_, after) = logged.split_once("event=\"operator.listening\"")?.1.split_once("address=")?;
+            after.split_once('\n')?.0.split_whitespace().next()?.parse().ok()
         })
         .await
     }
@@ -128,38 +201,9 @@ impl SideGateway {
     pub fn logged(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
-
-    /// Its name in the leases.
-    pub async fn id(&self) -> String {
-        within(START_TIMEOUT, "the side gateway says its name", async || {
-            let logged = self.logged();
-            let (_, after) = logged.split_once("event=\"gateway.listening\"")?.1.split_once("gateway_id=")?;
-            let (id, _) = after.split_once('\n')?;
-            Some(id.trim().to_owned())
-        })
-        .await
-    }
-
-    /// Its process id.
-    pub fn pid(&self) -> u32 {
-        self.process.id()
-    }
-
-    /// Asks it to stop, as a service manager does.
-    pub fn terminate(&self) {
-        signal(self.process.id(), "TERM");
-    }
-
-    /// Waits for a gateway that was asked to stop; returns its exit status.
-    pub async fn ended(&mut self) -> ExitStatus {
-        within(START_TIMEOUT, "the side gateway ends", async || {
-            self.process.try_wait().expect("a child can be waited for")
-        })
-        .await
-    }
 }
 
-impl Drop for SideGateway {
+impl Drop for StartedGateway {
     fn drop(&mut self) {
         drop(self.process.stdin.take());
         let _ = self.process.wait();

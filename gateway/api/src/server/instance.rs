@@ -15,6 +15,9 @@ use tokio_postgres::Client;
 use super::connections::Connections;
 use super::{Config, Error};
 
+/// The time between two attempts to reach the database at the start.
+const START_RETRY: Duration = Duration::from_secs(1);
+
 /// The time between two looks at what a gateway of a new release waits for.
 const UPGRADE_POLL: Duration = Duration::from_millis(200);
 
@@ -31,8 +34,21 @@ pub(super) struct Instance {
     pub(super) connections: Connections,
 }
 
-/// The instance's key, mode and partitions, after checking that the database has this program's shape. Also sets the clock.
+/// What the database says about the instance, once it can be reached.
 pub(super) async fn instance(config: &Config, clock: &Clock) -> Result<Instance, Error> {
+    loop {
+        match read_instance(config, clock).await {
+            Err(error) if connect::is_away(&error) => {
+                tracing::warn!(event = "gateway.database_unreachable", %error, "waiting for the database");
+            }
+            read => return read,
+        }
+        tokio::time::sleep(START_RETRY).await;
+    }
+}
+
+/// The instance's key, mode and partitions, after checking that the database has this program's shape. Also sets the clock.
+async fn read_instance(config: &Config, clock: &Clock) -> Result<Instance, Error> {
     check_sessions(&config.database_url).await?;
     let client = connect::connect(&config.database_url, Role::Gateway).await?;
     let asked = Instant::now();

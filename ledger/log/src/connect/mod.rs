@@ -7,10 +7,13 @@ mod server_end_point;
 mod session;
 
 use std::error::Error as _;
+use std::io;
+use std::iter::successors;
 use std::str::FromStr as _;
 use std::time::Duration;
 
 use tokio_postgres::config::SslMode;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Config};
 
 pub use self::database_url::Error as SettingsError;
@@ -29,6 +32,17 @@ const KEEPALIVE_RETRIES: u32 = 3;
 
 /// How long what was sent may be unacknowledged.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(25);
+
+/// What Postgres, or a pooler before it, says while it starts or stops, or has no room for a session.
+const AWAY: [SqlState; 7] = [
+    SqlState::ADMIN_SHUTDOWN,
+    SqlState::CRASH_SHUTDOWN,
+    SqlState::CANNOT_CONNECT_NOW,
+    SqlState::TOO_MANY_CONNECTIONS,
+    SqlState::CONNECTION_EXCEPTION,
+    SqlState::CONNECTION_FAILURE,
+    SqlState::SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION,
+];
 
 /// The rights of a process in the database (see `schema/migrations/V2__roles.sql`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,6 +112,32 @@ fn notice_lost_servers(config: &mut Config) {
 pub async fn connect(database_url: &str, role: Role) -> Result<Client, tokio_postgres::Error> {
     let (client, _) = Sessions::of(database_url, role)?.open().await?;
     Ok(client)
+}
+
+/// Whether an error, or what caused it, says that Postgres is away and may come back by itself: it cannot be reached, the
+/// connection was lost, or it takes no sessions for now. A login or a certificate that is refused needs the operator.
+pub fn is_away(error: &(dyn std::error::Error + 'static)) -> bool {
+    let Some(of_postgres) = causes(error).find_map(|error| error.downcast_ref::<tokio_postgres::Error>())
+    else {
+        return false;
+    };
+    if let Some(code) = of_postgres.code() {
+        return AWAY.contains(code);
+    }
+    // rustls says as one of invalid data what it refuses.
+    let is_of_network = |error: &io::Error| error.kind() != io::ErrorKind::InvalidData;
+    of_postgres.is_closed() || causes(error).filter_map(|error| error.downcast_ref()).any(is_of_network)
+}
+
+/// An error, and what caused it.
+fn causes<'a>(
+    error: &'a (dyn std::error::Error + 'static),
+) -> impl Iterator<Item = &'a (dyn std::error::Error + 'static)> {
+    let cause =
+        |error: &&'a (dyn std::error::Error + 'static)| -> Option<&'a (dyn std::error::Error + 'static)> {
+            (*error).source()
+        };
+    successors(Some(error), cause)
 }
 
 /// The text of a Postgres error that may be shown: its message and SQLSTATE, or the cause of a broken connection. It

@@ -42,7 +42,7 @@ DO $$ BEGIN
     IF coalesce(pg_catalog.current_setting('farthing.session', true), '') <> '' THEN
         RAISE EXCEPTION 'the session was not reset after another connection of Farthing, or belongs to it: a pooler of \
 connections must work in session mode, with server_reset_query = DISCARD ALL'
-            USING ERRCODE = 'cannot_connect_now';
+            USING ERRCODE = 'object_not_in_prerequisite_state';
     END IF;
 END $$;";
 
