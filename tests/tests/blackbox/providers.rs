@@ -229,22 +229,25 @@ fn coheres_own_chat_and_embeddings_are_charged_on_a_managed_key() {
 #[test]
 fn what_a_provider_bills_besides_tokens_or_at_another_price_is_refused_on_a_managed_key() {
     run(async {
-        let members: [(&str, &[&str]); 6] = [
+        let members: [(&str, &[&str]); 7] = [
+            ("perplexity", &["models", "preset", "fallbacks"]),
             ("xai", &["deferred"]),
             ("cohere", &["connectors", "images", "inputs"]),
-            ("openrouter", &["models", "provider", "plugins", "route", "preset"]),
+            ("openrouter", &["models", "provider", "plugins", "route", "preset", "fallbacks"]),
             ("dashscope", &["enable_search", "search_options", "enable_thinking"]),
             ("vercel", &["models", "providerOptions"]),
             ("azure", &["data_sources", "dataSources"]),
         ];
         let names = members.map(|(name, _)| name);
-        let listed = names.map(|name| {
+        let listed = names.iter().chain(&["anthropic"]).map(|name| {
             format!(r#"{{"provider":"{name}","model":"m","input_per_1m":"1","output_per_1m":"1"}}"#)
         });
-        let prices = prices(&listed.join(","));
+        let prices = prices(&Vec::from_iter(listed).join(","));
         let (managed, providers) = gateway_with(&names, Keys::Managed, &[&prices]).await;
         let merchant = Merchant::funded("1").await;
-        for ((name, members), provider) in members.into_iter().zip(&providers) {
+        let of_anthropic: &[&str] = &["compaction", "context_management", "fallbacks"];
+        let all = members.into_iter().zip(&providers);
+        for ((name, members), provider) in all.chain([(("anthropic", of_anthropic), &managed.anthropic)]) {
             let endpoint = provider.endpoint_ending("/v1/chat/completions", |_| json(200, &json!({})));
             let ask = async |member: Option<&str>| {
                 let mut body = json!({"model": "m", "messages": []});

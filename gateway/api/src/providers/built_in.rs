@@ -123,6 +123,8 @@ pub static BUILT_IN: &[ProviderFacts] = &[
     ProviderFacts {
         trace_name: Some("perplexity"),
         stream_usage: StreamUsage::Always,
+        // Other models, and settings that bring models and tools of their own.
+        unpriced: &["models", "preset"],
         ..openai_compatible("perplexity", &[Exact("api.perplexity.ai")], chat_at("", &[]))
     },
     ProviderFacts {

@@ -16,7 +16,7 @@ pub(crate) enum Content {
 }
 
 /// Members that hold or name such content.
-const MEMBERS: [&str; 34] = [
+const MEMBERS: [&str; 35] = [
     "audio",
     "cachedContent",
     "cached_content",
@@ -24,6 +24,7 @@ const MEMBERS: [&str; 34] = [
     "code_execution",
     "container",
     "conversation",
+    "conversation_id",
     "document_url",
     "file",
     "fileData",
@@ -90,7 +91,8 @@ pub(crate) fn content(body: &[u8]) -> Content {
     let Ok(Tree::Object(members)) = serde_json::from_slice(body) else { return Content::BeyondText };
     // A prompt that the provider keeps is an object.
     let names_prompt = Tree::all(&members, "prompt").any(|prompt| matches!(prompt, Tree::Object(_)));
-    if names_prompt || members.iter().any(|(name, value)| is_beyond_text(name, value)) {
+    let names_item = Tree::all(&members, "input").any(names_stored_item);
+    if names_prompt || names_item || members.iter().any(|(name, value)| is_beyond_text(name, value)) {
         return Content::BeyondText;
     }
     let given = ["tools", "functions", "toolConfig"].into_iter().flat_map(|name| Tree::all(&members, name));
@@ -103,6 +105,18 @@ pub(crate) fn content(body: &[u8]) -> Content {
         .flatten()
         .fold(None, |all: Option<u64>, tools| Some(all.unwrap_or_default().saturating_add(tools)));
     counted.map_or(Content::Text, |undescribed| Content::Tools { undescribed })
+}
+
+/// Whether an item of the input is neither a message, which has a role, nor of a type: it may name one that the provider keeps.
+fn names_stored_item(input: &Tree) -> bool {
+    let is_named = |item: &Tree| match item {
+        Tree::Object(members) => {
+            let is_text = |name| Tree::all(members, name).any(|value| matches!(value, Tree::Text(_)));
+            !is_text("type") && !is_text("role")
+        }
+        Tree::Array(_) | Tree::Text(_) | Tree::Null | Tree::Other => false,
+    };
+    matches!(input, Tree::Array(items) if items.iter().any(is_named))
 }
 
 /// Types of tools that the body describes.
@@ -176,6 +190,8 @@ mod tests {
             r#"{"input":[{"type":"message","role":"user","content":[{"type":"input_text","text":"x"}]}]}"#,
             r#"{"contents":[{"parts":[{"text":"x"}]}],"generationConfig":{"responseSchema":{"properties":{"source":{"type":"string"}}}}}"#,
             r#"{"prompt":["a","b"]}"#,
+            r#"{"input":["a","b"]}"#,
+            r#"{"input":[{"role":"user","content":"x"},{"type":"function_call","call_id":"c","name":"f","arguments":"{}"}]}"#,
         ] {
             assert_eq!(content(body.as_bytes()), Content::Text, "{body}");
         }
@@ -254,6 +270,11 @@ mod tests {
             r#"{"messages":[{"content":[{"video":{"format":"mp4"}}]}]}"#,
             r#"{"messages":[{"content":[{"document":{"s3Location":{"uri":"s3://b/k"}}}]}]}"#,
             r#"{"promptVariables":{"a":{"text":"x"}}}"#,
+            // Items and conversations that the provider keeps.
+            r#"{"input":[{"id":"msg_1"}]}"#,
+            r#"{"input":[{"role":"user","content":"x"},{"type":null,"id":"msg_1"}]}"#,
+            r#"{"Input":[{"id":"msg_1","type":7}]}"#,
+            r#"{"message":"x","conversation_id":"c"}"#,
             "[]",
             "x",
             "",

@@ -1,5 +1,5 @@
 //! Features that a provider charges for besides tokens at their standard price: priority, searches, containers,
-//! longer-lived caches. The catalogue does not list their prices, so calls on managed keys may not use them. Features
+//! longer-lived caches, further turns that the answer's usage leaves out, other models. The catalogue does not list their prices, so calls on managed keys may not use them. Features
 //! that are not known to be free count as charged for. Pure.
 
 use std::fmt;
@@ -30,7 +30,12 @@ impl Unpriced {
 const STANDARD_TIERS: [&str; 5] = ["auto", "default", "standard", "standard_only", "on_demand"];
 
 /// The members that may request such a feature.
-const UNPRICED: [&str; 7] = [
+const UNPRICED: [&str; 10] = [
+    // Anthropic bills what it writes when it compacts a conversation, beside the usage of the answer.
+    "compaction",
+    "context_management",
+    // Models that answer instead of the one that is named.
+    "fallbacks",
     "service_tier",
     "serviceTier",
     "speed",
@@ -83,6 +88,7 @@ pub(crate) fn unpriced_member(body: &[u8], of_provider: &[&'static str]) -> Opti
             "speed" => other_than(&["standard"]),
             "inference_geo" => other_than(&["global"]),
             "tools" => !are_plain(text),
+            "context_management" => is_named && !leaves_out_alone(text),
             _ => is_named && text != "false",
         };
         requests.then_some(known)
@@ -185,6 +191,20 @@ fn is_plain(tool: &Tree) -> bool {
         || members.iter().all(|(name, _)| TOOL_MEMBERS.contains(&name.as_str()))
 }
 
+/// Whether the edits of a conversation only leave parts of it out, as those of Anthropic's do that begin with `clear_`.
+fn leaves_out_alone(management: &str) -> bool {
+    let leaves_out = |edit: &Tree| {
+        let Tree::Object(members) = edit else { return false };
+        let mut kinds = Tree::all(members, "type").peekable();
+        kinds.peek().is_some()
+            && kinds.all(|kind| matches!(kind, Tree::Text(kind) if kind.starts_with("clear_")))
+    };
+    let Ok(Tree::Object(members)) = serde_json::from_str(management) else { return false };
+    members.iter().all(|(name, edits)| {
+        name == "edits" && matches!(edits, Tree::Array(edits) if edits.iter().all(leaves_out))
+    })
+}
+
 /// Whether anything is cached for an hour, which costs more to write than the usual minutes.
 fn keeps_a_cache_longer(body: &[u8]) -> bool {
     fn within(value: &Tree) -> bool {
@@ -252,6 +272,28 @@ mod tests {
             (r#"{"tools":[7]}"#, "tools"),
             (r#"{"system":[{"text":"x","cache_control":{"type":"ephemeral","ttl":"1h"}}]}"#, "cache_control"),
             (r#"{"system":[{"cache\u005fcontrol":{"t\u0074l":"1h"}}]}"#, "cache_control"),
+            (r#"{"fallbacks":[{"model":"dear"}]}"#, "fallbacks"),
+            (r#"{"compaction":{"type":"auto"}}"#, "compaction"),
+            (
+                r#"{"context_management":{"edits":[{"type":"compact_20260112","trigger":{"type":"input_tokens","value":50000}}]}}"#,
+                "context_management",
+            ),
+            (
+                r#"{"context_management":{"edits":[{"type":"clear_tool_uses_20250919"},{"type":"compact_20260112"}]}}"#,
+                "context_management",
+            ),
+            (
+                r#"{"context_management":{"edits":[{"type":"clear_x","type":"compact_20260112"}]}}"#,
+                "context_management",
+            ),
+            (r#"{"context_management":{"edits":[{}]}}"#, "context_management"),
+            (r#"{"context_management":{"edits":[],"compact":true}}"#, "context_management"),
+            (r#"{"context_management":{"edits":{"type":"clear_tool_uses_20250919"}}}"#, "context_management"),
+            (
+                r#"{"context_management":[{"type":"compaction","compact_threshold":1000}]}"#,
+                "context_management",
+            ),
+            (r#"{"Context_Management":7}"#, "context_management"),
             // In a form that readers take for a tool, or a name in another case.
             (r#"{"tools":{"googleSearch":{}}}"#, "tools"),
             (r#"{"tools":"web_search"}"#, "tools"),
@@ -325,6 +367,8 @@ mod tests {
             r#"{"tools":[{"functionDeclarations":[{"name":"googleSearch"}]},{"codeExecution":{}}]}"#,
             r#"{"messages":[{"content":"cache_control \"ttl\":\"1h\"","cache_control":{"ttl":"5m"}}]}"#,
             r#"{"metadata":{"service_tier":"priority"}}"#,
+            r#"{"context_management":null,"fallbacks":null,"compaction":null}"#,
+            r#"{"context_management":{"edits":[{"type":"clear_tool_uses_20250919","keep":{"type":"tool_uses","value":3}},{"type":"clear_thinking_20251015"}]}}"#,
         ] {
             assert_eq!(unpriced_member(body.as_bytes(), &[]), None, "{body}");
         }
