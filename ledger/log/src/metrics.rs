@@ -128,13 +128,13 @@ pub fn register_backlogs(metrics: &Metrics, led: &LedPartitions, backlogs: &Arc<
     );
     let leads = led.clone();
     metrics.gauge_from("farthing_partitions_led", "Partitions that this gateway leads", move || {
-        number(leads.now().len())
+        number(leads.counts()?.0)
     });
     let led = led.clone();
     metrics.gauge_from(
         "farthing_partitions_without_leader",
         "Partitions whose leader this gateway does not know",
-        move || number(led.without_leader()),
+        move || number(led.counts()?.1),
     );
 }
 

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use farthing_tests::proxy::Proxy;
 use farthing_tests::scrape::{get, scrape};
-use farthing_tests::side_gateway::SideGateway;
+use farthing_tests::side_gateway::{SideGateway, StartedGateway};
 use farthing_tests::side_projector::SideProjector;
 use farthing_tests::wait::eventually_ok;
 use serde_json::json;
@@ -51,6 +51,11 @@ fn without_postgres_a_process_is_not_ready_until_it_is_back() {
             proxy.sever();
             fails(gateway.operator, &["postgres", "leases"]).await;
             fails(projector.operator, &["read_models"]).await;
+            // Who leads is not known now.
+            let now = scrape(gateway.operator).await;
+            for name in ["farthing_partitions_led", "farthing_partitions_without_leader"] {
+                assert!(now.values(name, &[]).is_empty(), "{name}");
+            }
             proxy.restore();
             is_ready(gateway.operator).await;
             is_ready(projector.operator).await;
@@ -61,6 +66,30 @@ fn without_postgres_a_process_is_not_ready_until_it_is_back() {
         gateway.terminate();
         assert!(gateway.ended().await.success());
         drop(projector);
+        put_away(instance).await;
+    });
+}
+
+#[test]
+fn a_gateway_that_starts_while_postgres_is_away_serves_once_it_is_back() {
+    run(async {
+        let instance = instance().await;
+        let ready = instance.ready();
+        let (proxy, url) = Proxy::before(&ready.database_url).await;
+        proxy.sever();
+        let started = StartedGateway::on(instance, &url, &ready.nats_url, &[]);
+        let operator = started.operator().await;
+        fails(operator, &["started"]).await;
+        eventually_ok("it says what it waits for", async || {
+            let logged = started.logged();
+            if logged.contains("event=\"gateway.database_unreachable\"") { Ok(()) } else { Err(logged) }
+        })
+        .await;
+        proxy.restore();
+        let mut gateway = started.serves().await;
+        is_ready(gateway.operator).await;
+        gateway.terminate();
+        assert!(gateway.ended().await.success());
         put_away(instance).await;
     });
 }

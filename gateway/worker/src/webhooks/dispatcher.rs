@@ -182,7 +182,7 @@ impl Dispatcher {
         }
     }
 
-    /// Counts what waits in `partitions`. If that fails, the metrics keep what they had.
+    /// Counts what waits in `partitions`. If that fails, the metrics have no value.
     async fn count_backlog(&self, partitions: &[Partition]) {
         let counted = async {
             let (db, mut all) = (self.db.get().await?, Backlog::default());
@@ -192,8 +192,9 @@ impl Dispatcher {
             Ok::<_, Error>(all)
         };
         match counted.await {
-            Ok(all) => self.metrics.waits(all),
+            Ok(all) => self.metrics.waits(Some(all)),
             Err(error) => {
+                self.metrics.waits(None);
                 tracing::warn!(event = "webhook.count_failed", %error, "waiting webhook deliveries were not counted");
             }
         }

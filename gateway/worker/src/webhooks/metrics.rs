@@ -15,8 +15,8 @@ pub struct WebhookMetrics {
     pub(super) failed: Counter,
     /// Last attempts, which failed.
     pub(super) given_up: Counter,
-    /// What waits for this gateway, when it looked last.
-    backlog: Arc<Mutex<Backlog>>,
+    /// What waits for this gateway, when it looked last, if it could.
+    backlog: Arc<Mutex<Option<Backlog>>>,
 }
 
 impl WebhookMetrics {
@@ -28,24 +28,26 @@ impl WebhookMetrics {
             "outcome",
             ["delivered", "failed", "given_up"],
         );
-        let backlog = Arc::new(Mutex::new(Backlog::default()));
-        let read = Arc::clone(&backlog);
+        let backlog = Arc::new(Mutex::new(Some(Backlog::default())));
+        let read = |of: fn(&Backlog) -> f64| {
+            let backlog = Arc::clone(&backlog);
+            move || backlog.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(of)
+        };
         metrics.gauge_from(
             "farthing_webhook_queues",
             "Queues with deliveries that wait for this gateway; of a partition, at most 1000 are counted",
-            move || Some(f64::from(read.lock().unwrap_or_else(PoisonError::into_inner).queues)),
+            read(|backlog| f64::from(backlog.queues)),
         );
-        let read = Arc::clone(&backlog);
         metrics.gauge_from(
             "farthing_webhook_overdue_seconds",
             "Time for which the next delivery of one of these queues has been due; of all, the longest",
-            move || Some(read.lock().unwrap_or_else(PoisonError::into_inner).overdue_seconds),
+            read(|backlog| backlog.overdue_seconds),
         );
         Self { delivered, failed, given_up, backlog }
     }
 
-    /// Takes note of what waits.
-    pub(super) fn waits(&self, backlog: Backlog) {
+    /// Takes note of what waits; `None` if that could not be counted.
+    pub(super) fn waits(&self, backlog: Option<Backlog>) {
         *self.backlog.lock().unwrap_or_else(PoisonError::into_inner) = backlog;
     }
 }

@@ -98,9 +98,11 @@ impl LedPartitions {
         self.0.borrow().those(|route| matches!(route, Route::Here(_)))
     }
 
-    /// The number of partitions that nobody is known to lead.
-    pub fn without_leader(&self) -> usize {
-        self.0.borrow().without_leader()
+    /// How many partitions this gateway leads, and how many nobody is known to lead; `None` while the leases cannot be read.
+    pub fn counts(&self) -> Option<(usize, usize)> {
+        let routes = self.0.borrow();
+        let led = routes.those(|route| matches!(route, Route::Here(_))).len();
+        routes.is_current().then(|| (led, routes.without_leader()))
     }
 
     /// Whether commands can find their leaders: the leases could be read lately, and some partition has a leader. A partition
