@@ -1,11 +1,11 @@
 #!/bin/sh
 # Installs what Farthing needs in addition to Rust: a C compiler and linker, Postgres, nats-server, curl. With
 # `conformance`, also what the tests need: Python with venv, for tests/conformance/run, Chromium with chromedriver, for
-# the browser tests, Prometheus with promtool and matplotlib, for the test of the metrics, PgBouncer, nginx, openssl and
-# jq, for tests/first_hour/run, a YAML reader, for tests/deployment/run, LibreOffice, for tests/exports/run, and faketime,
-# for tests of machines whose clock differs. Does nothing if everything is installed. On Debian and Ubuntu it installs
-# missing packages, as root or with sudo; elsewhere it prints what to install. It does not start the servers of the
-# packages, and Farthing does not use them: it runs private ones.
+# the browser tests, Prometheus with promtool and matplotlib, for the test of the metrics, PgBouncer, nginx, openssl, jq
+# and sudo, for tests/first_hour/run, a YAML reader, for tests/deployment/run, LibreOffice, for tests/exports/run, and
+# faketime, for tests of machines whose clock differs. Does nothing if everything is installed. On Debian and Ubuntu it
+# installs missing packages, as root or with sudo; elsewhere it prints what to install. It does not start the servers of
+# the packages, and Farthing does not use them: it runs private ones.
 set -eu
 
 has() { command -v "$1" >/dev/null 2>&1; }
@@ -46,7 +46,7 @@ has curl || missing="$missing curl"
 [ "${1:-}" != conformance ] || python3 -c 'import ensurepip, venv' 2>/dev/null || missing="$missing python3-venv"
 if [ "${1:-}" = conformance ]; then
     PATH="$PATH:/usr/sbin"
-    for program in nginx openssl jq pgbouncer faketime; do
+    for program in nginx openssl jq pgbouncer faketime sudo; do
         has "$program" || missing="$missing $program"
     done
 fi
@@ -72,7 +72,7 @@ give_up() {
     echo "Cannot install the missing packages. Install them, then run this script again:$missing" >&2
     echo "  Debian, Ubuntu:  apt-get install$missing" >&2
     echo "  macOS:           brew install postgresql@17 nats-server; brew install nginx prometheus jq pgbouncer libfaketime python-matplotlib pyyaml; brew install --cask chromium chromedriver libreoffice (tests)" >&2
-    echo "  other systems:   Postgres 15 or newer (initdb and postgres on PATH), nats-server 2.9 or newer, a C compiler, curl, Python 3 with venv, matplotlib and PyYAML, Chromium and chromedriver, Prometheus with promtool, PgBouncer, nginx, openssl, jq, faketime, LibreOffice (soffice)" >&2
+    echo "  other systems:   Postgres 15 or newer (initdb and postgres on PATH), nats-server 2.9 or newer, a C compiler, curl, Python 3 with venv, matplotlib and PyYAML, Chromium and chromedriver, Prometheus with promtool, PgBouncer, nginx, openssl, jq, faketime, sudo, LibreOffice (soffice)" >&2
     exit 1
 }
 

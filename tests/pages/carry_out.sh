@@ -29,21 +29,26 @@ own_namespace() {
     folder=$(mktemp -d "${TMPDIR:-/tmp}/farthing-page-XXXXXX")
     trap 'code=$?; trap - EXIT; rm -rf "$folder"; exit $code' EXIT
     chmod 755 "$folder"
-    mkdir "$folder/bin" "$folder/home"
+    home="$folder/home"
+    mkdir "$folder/bin" "$home"
     ln -s "$farthing" "$folder/bin/farthing"
 }
 
-# Runs the blocks of the page in the folder `home`, with the programs in the folder `bin` before others:
-# `carry_out PAGE TEXT …`. Each text must be in the output.
+# The shell that carries out the file. A script may define it again, for another user.
+page_shell() {
+    PATH="$folder/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin:$bin"
+    export PATH HOME="$home"
+    unset SSL_CERT_FILE SSL_CERT_DIR PGPASSWORD PGPASSFILE
+    for name in $(env | sed -n 's/^\(FARTHING_[A-Z_]*\)=.*/\1/p'); do unset "$name"; done
+    sh -eu "$1"
+}
+
+# Runs the blocks of the page in the folder `home`: `carry_out PAGE TEXT …`. Each text must be in the output.
 carry_out() {
     awk '/^```sh$/ { inside = 1; next } /^```$/ { inside = 0 } inside' "$1" >"$folder/page.sh"
     shift
-    cd "$folder/home"
-    PATH="$folder/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin:$bin"
-    export PATH HOME="$folder/home"
-    unset SSL_CERT_FILE SSL_CERT_DIR PGPASSWORD PGPASSFILE
-    for name in $(env | sed -n 's/^\(FARTHING_[A-Z_]*\)=.*/\1/p'); do unset "$name"; done
-    if ! sh -eu "$folder/page.sh" >"$folder/output" 2>&1; then
+    cd "$home"
+    if ! page_shell "$folder/page.sh" >"$folder/output" 2>&1; then
         cat "$folder/output" ./*.log
         echo "test result: FAILED. 0 passed; 1 failed"
         exit 1
