@@ -82,7 +82,7 @@ async fn encryption(session: &Session) -> Result<Finding> {
         Check::Authority(_) => Verified::Authority,
         Check::AuthorityAndName(_) => Verified::Name,
     };
-    Ok(judge_link(POSTGRES, Link { is_encrypted, verified, is_local: session.is_local() }))
+    Ok(judge_link(POSTGRES, Link { is_encrypted, verified, is_local: session.is_local }))
 }
 
 pub(super) fn judge_link(names: Names, link: Link) -> Finding {
