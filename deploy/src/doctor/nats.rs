@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use super::disk::bytes;
 use super::finding::Finding;
 use super::session::is_loopback;
-use super::tls::{Link, Names, Verified, judge_certificates, judge_link, of_file};
+use super::tls::{Link, Names, Verified, Whose, judge_certificates, judge_link, of_authorities, of_file};
 
 /// How an operator sees the connection.
 const NAME: &str = "farthing doctor";
@@ -196,10 +196,13 @@ pub(super) async fn check_tls(config: &NatsConfig, limit: Duration, reached: Rea
     };
     let mut certificates = Vec::new();
     if let Some(shown) = &greeting.certificate {
-        certificates.push(("the server's certificate", farthing_tls::validity(shown)));
+        certificates.push((Whose::Server, farthing_tls::validity(shown)));
     }
     if let Some((file, _)) = &config.certificate {
-        certificates.push(("the client's certificate", of_file(file)));
+        certificates.push((Whose::Client, of_file(file)));
+    }
+    if let Some(file) = &config.authorities {
+        certificates.push((Whose::Authority, of_authorities(file)));
     }
     let mut findings = vec![judge_certificates(TLS, &certificates, Utc::now())];
     // A connection that was refused may have been refused for want of a verified server.
