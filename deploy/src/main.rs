@@ -289,6 +289,25 @@ mod tests {
     }
 
     #[test]
+    fn the_doctor_takes_what_the_processes_take() {
+        let takes = |role: &str, flag: &str| {
+            Program::try_parse_from(["farthing", role, "--database-url=postgres://nowhere", flag]).is_ok()
+        };
+        for (role, flag, least, most) in [
+            ("projector", "--feed-replicas", 1, 5),
+            ("projector", "--write-connections", 1, 100),
+            ("gateway", "--postgres-connections", 8, 2_000),
+        ] {
+            for (value, is_taken) in [(least - 1, false), (least, true), (most, true), (most + 1, false)] {
+                let flag = format!("{flag}={value}");
+                for role in [role, "doctor"] {
+                    assert_eq!(takes(role, &flag), is_taken, "{role} {flag}");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn a_credit_names_exactly_one_wallet() {
         let parse = |extra: &[&str]| {
             let mut line =
