@@ -57,7 +57,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 struct Program {
     /// Archive of old ranges of the log, such as `file:///srv/archive` or `s3://bucket/folder`. Whoever reads the log from its
     /// beginning needs it once something was archived.
-    #[arg(long, env = "FARTHING_ARCHIVE", value_name = "URL", global = true, value_parser = archive::location)]
+    #[arg(long, env = "FARTHING_ARCHIVE", hide_env_values = true, value_name = "URL", global = true, value_parser = archive::location)]
     archive: Option<String>,
     #[command(subcommand)]
     role: Role,
@@ -286,6 +286,25 @@ mod tests {
             assert!(credit(target, "1", "r").is_err(), "{target}");
         }
         assert!(credit(id, "1", &"é".repeat(255)).is_ok());
+    }
+
+    #[test]
+    fn the_doctor_takes_what_the_processes_take() {
+        let takes = |role: &str, flag: &str| {
+            Program::try_parse_from(["farthing", role, "--database-url=postgres://nowhere", flag]).is_ok()
+        };
+        for (role, flag, least, most) in [
+            ("projector", "--feed-replicas", 1, 5),
+            ("projector", "--write-connections", 1, 100),
+            ("gateway", "--postgres-connections", 8, 2_000),
+        ] {
+            for (value, is_taken) in [(least - 1, false), (least, true), (most, true), (most + 1, false)] {
+                let flag = format!("{flag}={value}");
+                for role in [role, "doctor"] {
+                    assert_eq!(takes(role, &flag), is_taken, "{role} {flag}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ use crate::log_format::LogFormat;
 use crate::machine::{Machine, Threads};
 use crate::nats::Nats;
 use crate::operator_listener::OperatorArgs;
+use crate::value_parsers;
 
 /// Flags of `projector`.
 #[derive(Debug, Clone, clap::Args)]
@@ -18,11 +19,11 @@ pub(crate) struct Args {
     nats: Nats,
     /// Number of NATS servers that store the feed. More than 1 needs a cluster.
     #[arg(long, env = "FARTHING_FEED_REPLICAS", value_name = "N", default_value_t = 1,
-        value_parser = clap::value_parser!(u8).range(1..=5))]
+        value_parser = value_parsers::feed_replicas())]
     feed_replicas: u8,
     /// Connections to Postgres over which rows are written, opened when they are needed. Three more are for other work.
     #[arg(long, env = "FARTHING_WRITE_CONNECTIONS", value_name = "N", default_value_t = 4,
-        value_parser = clap::value_parser!(u16).range(1..=100))]
+        value_parser = value_parsers::write_connections())]
     write_connections: u16,
     #[command(flatten)]
     operator: OperatorArgs,

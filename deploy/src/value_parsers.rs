@@ -1,6 +1,7 @@
 //! Parsers for flag values. A value they refuse is bad usage (exit code 2).
 
 use chrono::{DateTime, NaiveDate, NaiveTime, Utc};
+use clap::builder::RangedU64ValueParser;
 use farthing_core::money::Amount;
 use farthing_core::statement::Period;
 
@@ -19,6 +20,21 @@ pub(crate) fn line(text: &str) -> Result<String, String> {
         return Err(format!("must not be longer than {MAX_CHARACTERS} characters"));
     }
     Ok(text.to_owned())
+}
+
+/// How many NATS servers may store the feed. The doctor takes what a projector takes.
+pub(crate) fn feed_replicas() -> RangedU64ValueParser<u8> {
+    RangedU64ValueParser::new().range(1..=5)
+}
+
+/// How many connections a projector may have for rows. The doctor takes what a projector takes.
+pub(crate) fn write_connections() -> RangedU64ValueParser<u16> {
+    RangedU64ValueParser::new().range(1..=100)
+}
+
+/// How many connections to Postgres a gateway may have. The doctor takes what a gateway takes.
+pub(crate) fn postgres_connections() -> RangedU64ValueParser<u32> {
+    RangedU64ValueParser::new().range(8..=2_000)
 }
 
 /// The period of `--from` and `--to`.

@@ -26,6 +26,24 @@ pub enum Validity {
     Expired,
 }
 
+impl Validity {
+    fn set(self, params: &mut CertificateParams) {
+        match self {
+            Self::Now => {}
+            Self::Ending => {
+                let end = Utc::now() + TimeDelta::days(2);
+                let (month, day) = (end.month().try_into(), end.day().try_into());
+                let end = date_time_ymd(end.year(), month.expect("a month"), day.expect("a day"));
+                (params.not_before, params.not_after) = (date_time_ymd(2020, 1, 1), end);
+            }
+            Self::Expired => {
+                (params.not_before, params.not_after) =
+                    (date_time_ymd(2001, 1, 1), date_time_ymd(2002, 1, 1));
+            }
+        }
+    }
+}
+
 /// A certificate and its key, in PEM files.
 #[derive(Debug, Clone)]
 pub struct CertificateFiles {
@@ -42,8 +60,14 @@ impl Authority {
     /// A new authority.
     #[expect(clippy::new_without_default, reason = "each has a new key")]
     pub fn new() -> Self {
+        Self::with(Validity::Now)
+    }
+
+    /// A new authority of this validity.
+    pub fn with(validity: Validity) -> Self {
         let mut params = CertificateParams::new(Vec::new()).expect("no names");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        validity.set(&mut params);
         let key = KeyPair::generate().expect("a key can be made");
         Self(CertifiedIssuer::self_signed(params, key).expect("an authority can be made"))
     }
@@ -80,19 +104,7 @@ impl Authority {
         let mut params = CertificateParams::new(hosts).expect("hosts");
         params.distinguished_name = DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, common_name);
-        match validity {
-            Validity::Now => {}
-            Validity::Ending => {
-                let end = Utc::now() + TimeDelta::days(2);
-                let (month, day) = (end.month().try_into(), end.day().try_into());
-                let end = date_time_ymd(end.year(), month.expect("a month"), day.expect("a day"));
-                (params.not_before, params.not_after) = (date_time_ymd(2020, 1, 1), end);
-            }
-            Validity::Expired => {
-                (params.not_before, params.not_after) =
-                    (date_time_ymd(2001, 1, 1), date_time_ymd(2002, 1, 1));
-            }
-        }
+        validity.set(&mut params);
         let key = KeyPair::generate().expect("a key can be made");
         let certificate = params.signed_by(&key, &self.0).expect("a certificate can be made");
         (certificate, key)

@@ -35,7 +35,7 @@ async fn size(session: &Session) -> Result<Finding> {
 
 async fn disk(session: &Session) -> Result<Finding> {
     let check = "postgres.disk";
-    if !session.is_local() {
+    if !session.is_local {
         let reason = "Postgres does not tell the free space of its disk: watch it on its machine";
         return Ok(Finding::skipped(check, reason));
     }

@@ -13,7 +13,7 @@ use farthing_log::relay::{COUNT_HEADER, POSITION_HEADER};
 
 use super::finding::Finding;
 use super::lag;
-use super::nats::Nats;
+use super::nats::{Nats, NoAnswer};
 use super::session::Session;
 
 /// How long the relay may take for the events that were in the log when the check began.
@@ -33,15 +33,14 @@ pub(super) async fn check(
     nats: &Nats,
     session: Option<&Session>,
     names: &NatsNames,
-    streams: Result<Vec<Stream>, String>,
+    streams: Result<Vec<Stream>, NoAnswer>,
     replicas: usize,
     heads: &Positions,
 ) -> Vec<Finding> {
     let streams = match streams {
         Ok(streams) => streams,
         Err(error) => {
-            let advice = "let the login publish to `$JS.API.>`, or look at the state of the NATS servers";
-            return vec![Finding::failed("feed.streams", error, advice)];
+            return vec![error.finding("feed.streams", "look at the state of the NATS servers")];
         }
     };
     vec![
@@ -56,19 +55,20 @@ pub(super) async fn streams(
     nats: &Nats,
     names: &NatsNames,
     partitions: Partitions,
-) -> Result<Vec<Stream>, String> {
+) -> Result<Vec<Stream>, NoAnswer> {
     let context = jetstream::new(nats.client.clone());
     let until = tokio::time::Instant::now() + nats.limit;
     let mut streams = Vec::new();
     for partition in partitions.all() {
         let name = names.stream(partition);
-        let failed =
-            |error: &dyn std::fmt::Display| format!("the stream {name} cannot be looked at: {error}");
-        // A server answers nothing to a request that the login may not make.
-        let found = tokio::time::timeout_at(until, context.get_stream(&name)).await;
+        let failed = |error: &dyn std::fmt::Display| {
+            NoAnswer::Failed(format!("the stream {name} cannot be looked at: {error}"))
+        };
+        let subject = format!("$JS.API.STREAM.INFO.{name}");
+        let found = tokio::time::timeout_at(until, nats.ask(&subject, context.get_stream(&name))).await;
         let info = match found.map_err(|_| {
             failed(&format!("no answer within the {} s that all streams have", nats.limit.as_secs()))
-        })? {
+        })?? {
             Ok(stream) => Some(stream.cached_info().clone()),
             Err(error) => match error.kind() {
                 GetStreamErrorKind::JetStream(reported)
@@ -177,15 +177,11 @@ async fn relay_lag(nats: &Nats, session: Option<&Session>, names: &NatsNames, he
     let until = Instant::now() + PATIENCE;
     let published = loop {
         let seen = tokio::time::timeout(nats.limit, published(nats, names, heads)).await;
-        match seen.unwrap_or_else(|_| Err("NATS did not answer in time".to_owned())) {
+        match seen.unwrap_or_else(|_| Err(NoAnswer::Failed("NATS did not answer in time".to_owned()))) {
             Ok(seen) if Instant::now() >= until || heads.events_after(&seen) == 0 => break seen,
             Ok(_) => tokio::time::sleep(PAUSE).await,
             Err(error) => {
-                return Finding::failed(
-                    check,
-                    error,
-                    "look at the streams, and at the log of the projectors",
-                );
+                return error.finding(check, "look at the streams, and at the log of the projectors");
             }
         }
     };
@@ -218,13 +214,16 @@ fn judge_lag(behind: i64, age_seconds: i64) -> Finding {
 }
 
 /// The position up to which each stream has the log.
-async fn published(nats: &Nats, names: &NatsNames, heads: &Positions) -> Result<Positions, String> {
+async fn published(nats: &Nats, names: &NatsNames, heads: &Positions) -> Result<Positions, NoAnswer> {
     let context = jetstream::new(nats.client.clone());
     let mut published = Positions::default();
     for (partition, _) in heads.iter().filter(|(_, head)| *head > 0) {
         let name = names.stream(partition);
-        let failed = |error: &dyn std::fmt::Display| format!("the stream {name} cannot be read: {error}");
-        let stream = match context.get_stream(&name).await {
+        let failed = |error: &dyn std::fmt::Display| {
+            NoAnswer::Failed(format!("the stream {name} cannot be read: {error}"))
+        };
+        let of = |request: &str| format!("$JS.API.STREAM.{request}.{name}");
+        let stream = match nats.ask(&of("INFO"), context.get_stream(&name)).await? {
             Ok(stream) => stream,
             Err(error) => match error.kind() {
                 GetStreamErrorKind::JetStream(reported)
@@ -239,7 +238,7 @@ async fn published(nats: &Nats, names: &NatsNames, heads: &Positions) -> Result<
         if last == 0 {
             continue;
         }
-        let message = match stream.get_raw_message(last).await {
+        let message = match nats.ask(&of("MSG.GET"), stream.get_raw_message(last)).await? {
             Ok(message) => message,
             Err(error) if matches!(error.kind(), RawMessageErrorKind::NoMessageFound) => continue,
             Err(error) => return Err(failed(&error)),

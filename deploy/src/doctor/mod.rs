@@ -35,6 +35,7 @@ use self::session::Session;
 use crate::database::{Database, KeyOverride};
 use crate::nats::Nats;
 use crate::output::{self, OutputFormat};
+use crate::value_parsers;
 
 /// Flags of `doctor`: those that the processes are given, so that it sees what they see.
 #[derive(Debug, Clone, clap::Args)]
@@ -47,15 +48,15 @@ pub(crate) struct Args {
     nats: Nats,
     /// The number of NATS servers that store the feed, as the projector is given it.
     #[arg(long, env = "FARTHING_FEED_REPLICAS", value_name = "N", default_value_t = 1,
-        value_parser = clap::value_parser!(u8).range(1..=5))]
+        value_parser = value_parsers::feed_replicas())]
     feed_replicas: u8,
     /// A gateway's connections to Postgres, as the gateways are given them.
     #[arg(long, env = "FARTHING_POSTGRES_CONNECTIONS", value_name = "N",
-        value_parser = clap::value_parser!(u32).range(8..=2_000))]
+        value_parser = value_parsers::postgres_connections())]
     postgres_connections: Option<u32>,
     /// A projector's connections for rows, as it is given them.
     #[arg(long, env = "FARTHING_WRITE_CONNECTIONS", value_name = "N", default_value_t = 4,
-        value_parser = clap::value_parser!(u16).range(1..=1_000))]
+        value_parser = value_parsers::write_connections())]
     write_connections: u16,
     /// How long a check may take, in seconds.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(4..=300))]

@@ -1,19 +1,21 @@
 //! The NATS server: its version, JetStream, limits and TLS.
 
+use std::future::pending;
 use std::time::Duration;
 
 use async_nats::jetstream;
 use async_nats::jetstream::response::Response;
-use async_nats::{Client, ServerInfo};
+use async_nats::{Client, Event, ServerError, ServerInfo};
 use chrono::Utc;
 use farthing_log::nats::NatsConfig;
 use farthing_log::nats_greeting::{self, Greeting};
 use serde::Deserialize;
+use tokio::sync::watch;
 
 use super::disk::bytes;
 use super::finding::Finding;
 use super::session::is_loopback;
-use super::tls::{Link, Names, Verified, judge_certificates, judge_link, of_file};
+use super::tls::{Link, Names, Verified, Whose, judge_certificates, judge_link, of_authorities, of_file};
 
 /// How an operator sees the connection.
 const NAME: &str = "farthing doctor";
@@ -72,23 +74,87 @@ pub(super) enum Reached {
     No,
 }
 
+/// Why a request got no answer. The texts are for people.
+#[derive(Debug)]
+pub(super) enum NoAnswer {
+    /// The login may not make it, or may not get the answer.
+    Denied(String),
+    /// Anything else.
+    Failed(String),
+}
+
+impl NoAnswer {
+    /// The finding of a check that needs the answer.
+    pub(super) fn finding(self, check: &'static str, advice: &str) -> Finding {
+        match self {
+            Self::Denied(reason) => Finding::skipped(check, reason),
+            Self::Failed(found) => Finding::failed(check, found, advice),
+        }
+    }
+}
+
 /// A connection to NATS.
 pub(super) struct Nats {
     pub(super) client: Client,
     pub(super) limit: Duration,
+    /// What the server has reported so far as not allowed to the login.
+    denials: watch::Receiver<Vec<String>>,
 }
 
 impl Nats {
     /// Connects. The error is for people.
     pub(super) async fn open(config: &NatsConfig, limit: Duration) -> Result<Self, String> {
-        let connecting = config
-            .connect(|options| options.name(NAME).connection_timeout(limit).request_timeout(Some(limit)));
+        let (sender, denials) = watch::channel(Vec::new());
+        let connecting = config.connect(|options| {
+            let options = options.name(NAME).connection_timeout(limit).request_timeout(Some(limit));
+            options.event_callback(move |event| {
+                if let Event::ServerError(ServerError::Other(text)) = event {
+                    sender.send_modify(|denials| denials.push(text));
+                }
+                async {}
+            })
+        });
         match tokio::time::timeout(limit, connecting).await {
-            Ok(Ok(client)) => Ok(Self { client, limit }),
+            Ok(Ok(client)) => Ok(Self { client, limit, denials }),
             Ok(Err(error)) => Err(error.to_string()),
             Err(_) => Err(format!("no answer within {} s", limit.as_secs())),
         }
     }
+
+    /// Waits for the `answer` to a request to `subject`. A server does not answer a request that the login may not make: it
+    /// reports that apart.
+    pub(super) async fn ask<T>(&self, subject: &str, answer: impl Future<Output = T>) -> Result<T, NoAnswer> {
+        let mut denials = self.denials.clone();
+        let denial = async {
+            let reported = denials.wait_for(|reported| denied(reported, subject).is_some()).await;
+            match reported.ok().and_then(|reported| denied(&reported, subject)) {
+                Some(what) => what,
+                // The connection has ended.
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            answer = answer => Ok(answer),
+            what = denial => {
+                let reason = format!("this login may not {what}. A gateway's need not, a projector's must");
+                Err(NoAnswer::Denied(reason))
+            }
+        }
+    }
+}
+
+/// What the login may not do of a request to `subject`, by what the server `reported`.
+fn denied(reported: &[String], subject: &str) -> Option<String> {
+    let publish = format!("permissions violation for publish to \"{subject}\"").to_ascii_lowercase();
+    let replies = "permissions violation for subscription to \"_inbox.";
+    reported.iter().find_map(|text| {
+        let text = text.to_ascii_lowercase();
+        if text.starts_with(&publish) {
+            Some(format!("publish to `{subject}`"))
+        } else {
+            text.starts_with(replies).then(|| "subscribe to `_INBOX.>`".to_owned())
+        }
+    })
 }
 
 /// Checks the server. The feed has yet to create so many streams, if that is known.
@@ -98,7 +164,7 @@ pub(super) async fn check(nats: &Nats, missing_streams: Option<usize>) -> Vec<Fi
     let mut findings = vec![
         judge_version(&info.version),
         judge_payload(info.max_payload),
-        judge_jetstream(&info, account.as_ref().err().map(String::as_str)),
+        judge_jetstream(&info, account.as_ref().err()),
     ];
     if let Ok(account) = &account {
         findings.push(judge_limits(account, missing_streams));
@@ -106,12 +172,13 @@ pub(super) async fn check(nats: &Nats, missing_streams: Option<usize>) -> Vec<Fi
     findings
 }
 
-/// Asks what the login's account has of JetStream. The error is for people.
-async fn account(nats: &Nats) -> Result<Account, String> {
-    let answer = jetstream::new(nats.client.clone()).request("INFO", b"").await;
-    match answer.map_err(|error| error.to_string())? {
+/// Asks what the login's account has of JetStream.
+async fn account(nats: &Nats) -> Result<Account, NoAnswer> {
+    let context = jetstream::new(nats.client.clone());
+    let answer = nats.ask("$JS.API.INFO", context.request("INFO", b"")).await?;
+    match answer.map_err(|error| NoAnswer::Failed(error.to_string()))? {
         Response::Ok(account) => Ok(account),
-        Response::Err { error } => Err(error.to_string()),
+        Response::Err { error } => Err(NoAnswer::Failed(error.to_string())),
     }
 }
 
@@ -129,10 +196,13 @@ pub(super) async fn check_tls(config: &NatsConfig, limit: Duration, reached: Rea
     };
     let mut certificates = Vec::new();
     if let Some(shown) = &greeting.certificate {
-        certificates.push(("the server's certificate", farthing_tls::validity(shown)));
+        certificates.push((Whose::Server, farthing_tls::validity(shown)));
     }
     if let Some((file, _)) = &config.certificate {
-        certificates.push(("the client's certificate", of_file(file)));
+        certificates.push((Whose::Client, of_file(file)));
+    }
+    if let Some(file) = &config.authorities {
+        certificates.push((Whose::Authority, of_authorities(file)));
     }
     let mut findings = vec![judge_certificates(TLS, &certificates, Utc::now())];
     // A connection that was refused may have been refused for want of a verified server.
@@ -172,7 +242,7 @@ fn judge_payload(max_payload: usize) -> Finding {
     }
 }
 
-fn judge_jetstream(info: &ServerInfo, error: Option<&str>) -> Finding {
+fn judge_jetstream(info: &ServerInfo, error: Option<&NoAnswer>) -> Finding {
     let check = "nats.jetstream";
     let Some(error) = error else {
         return Finding::ok(check, "JetStream is on, also for this login's account");
@@ -181,13 +251,13 @@ fn judge_jetstream(info: &ServerInfo, error: Option<&str>) -> Finding {
         let advice = "start the server with `-js`, or with a `jetstream` block in its configuration";
         return Finding::failed(check, "the server has no JetStream", advice);
     }
-    let advice =
-        "switch it on for the account (`jetstream: enabled`), and let the login publish to `$JS.API.>`";
-    Finding::failed(
-        check,
-        format!("the login's account has no JetStream, or may not use it: {error}"),
-        advice,
-    )
+    match error {
+        NoAnswer::Denied(reason) => Finding::skipped(check, reason),
+        NoAnswer::Failed(error) => {
+            let found = format!("the login's account has no JetStream, or may not use it: {error}");
+            Finding::failed(check, found, "switch it on for the account (`jetstream: enabled`)")
+        }
+    }
 }
 
 /// `missing` is the number of streams that the feed has yet to create, if it is known.
@@ -255,10 +325,26 @@ mod tests {
     fn jetstream_is_on_at_the_server_and_for_the_account() {
         let info = |jetstream| ServerInfo { jetstream, ..ServerInfo::default() };
         assert_eq!(judge_jetstream(&info(true), None).verdict, Verdict::Ok);
-        let off = judge_jetstream(&info(false), Some("no responders"));
-        assert_eq!(off.found, "the server has no JetStream");
-        let not_ours = judge_jetstream(&info(true), Some("timed out"));
+        let failed = || NoAnswer::Failed("timed out".to_owned());
+        let denied = || NoAnswer::Denied("this login may not".to_owned());
+        for error in [failed(), denied()] {
+            let off = judge_jetstream(&info(false), Some(&error));
+            assert_eq!((off.verdict, off.found.as_str()), (Verdict::Failed, "the server has no JetStream"));
+        }
+        let not_ours = judge_jetstream(&info(true), Some(&failed()));
+        assert_eq!(not_ours.verdict, Verdict::Failed);
         assert!(not_ours.found.contains("account"), "{}", not_ours.found);
+        assert_eq!(judge_jetstream(&info(true), Some(&denied())).verdict, Verdict::Skipped);
+    }
+
+    #[test]
+    fn a_request_is_denied_by_its_subject_or_by_that_of_the_answers() {
+        let reported = ["Permissions Violation for Publish to \"$JS.API.INFO\"".to_owned()];
+        assert_eq!(denied(&reported, "$JS.API.INFO").unwrap(), "publish to `$JS.API.INFO`");
+        assert_eq!(denied(&reported, "$JS.API.STREAM.INFO.LEDGER-0"), None);
+        let reported = ["Permissions Violation for Subscription to \"_INBOX.a1.*\"".to_owned()];
+        assert_eq!(denied(&reported, "$JS.API.INFO").unwrap(), "subscribe to `_INBOX.>`");
+        assert_eq!(denied(&["maximum subscriptions exceeded".to_owned()], "$JS.API.INFO"), None);
     }
 
     #[test]

@@ -1,13 +1,14 @@
 //! The doctor's session at Postgres. Invariant: it is read-only, and every statement has an end.
 
 use std::cell::Cell;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use farthing_log::connect::{self, PostgresTls, redacted};
-use tokio_postgres::Client;
 use tokio_postgres::config::Host;
 use tokio_postgres::error::SqlState;
+use tokio_postgres::{Client, Config};
 
 use super::finding::Finding;
 
@@ -22,8 +23,8 @@ pub(super) struct Session {
     pub(super) client: Client,
     /// The TLS of the connection.
     pub(super) tls: PostgresTls,
-    /// The hosts that the URL names.
-    pub(super) hosts: Vec<Host>,
+    /// Whether the connection stays on this machine.
+    pub(super) is_local: bool,
     /// How long a check may take.
     limit: Duration,
     /// Whether the server has stopped to answer.
@@ -46,18 +47,13 @@ impl Session {
                  SET lock_timeout = {milliseconds}"
             );
             client.batch_execute(&settings).await?;
-            let hosts = config.get_hosts().to_vec();
-            Ok::<_, tokio_postgres::Error>(Self { client, tls, hosts, limit, is_lost: Cell::new(false) })
+            let is_local = is_local(&config);
+            Ok::<_, tokio_postgres::Error>(Self { client, tls, is_local, limit, is_lost: Cell::new(false) })
         };
         match tokio::time::timeout(limit, opened).await {
             Ok(opened) => opened.map_err(|error| redacted(&error)),
             Err(_) => Err(format!("no answer within {} s", limit.as_secs())),
         }
-    }
-
-    /// Whether the connection stays on this machine.
-    pub(super) fn is_local(&self) -> bool {
-        !self.hosts.is_empty() && self.hosts.iter().all(is_local)
     }
 
     /// Carries out a check. What keeps it from its facts becomes its finding.
@@ -87,17 +83,24 @@ impl Session {
     }
 }
 
-fn is_local(host: &Host) -> bool {
-    match host {
+/// Whether a connection stays on this machine, by the addresses, or else the hosts, that the URL names.
+fn is_local(config: &Config) -> bool {
+    let (hosts, addresses) = (config.get_hosts(), config.get_hostaddrs());
+    if !addresses.is_empty() {
+        // The host beside an address is the name in the server's certificate, and is not looked up.
+        return addresses.iter().all(IpAddr::is_loopback);
+    }
+    let is_here = |host: &Host| match host {
         Host::Unix(_) => true,
         Host::Tcp(name) => is_loopback(name),
-    }
+    };
+    !hosts.is_empty() && hosts.iter().all(is_here)
 }
 
 /// Whether a host is this machine, by its name or address alone.
 pub(super) fn is_loopback(host: &str) -> bool {
     let address = host.trim_start_matches('[').trim_end_matches(']');
-    host == "localhost" || address.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
+    host == "localhost" || address.parse().is_ok_and(|address: IpAddr| address.is_loopback())
 }
 
 fn unanswered(name: &'static str, limit: Duration) -> Finding {
@@ -137,6 +140,26 @@ mod tests {
         }
         for host in ["db", "10.0.0.5", "localhost.example", "2001:db8::1"] {
             assert!(!is_loopback(host), "{host}");
+        }
+    }
+
+    #[test]
+    fn a_connection_goes_to_its_address_whatever_its_host_is_called() {
+        for (url, stays) in [
+            ("host=localhost", true),
+            ("host=/run/postgresql", true),
+            ("postgres://u@[::1]/d", true),
+            ("host=db hostaddr=127.0.0.1", true),
+            ("hostaddr=::1", true),
+            ("host=localhost,127.0.0.1", true),
+            ("host=db", false),
+            ("host=localhost hostaddr=10.0.0.5", false),
+            ("hostaddr=10.0.0.5", false),
+            ("host=localhost,db", false),
+            ("host=localhost,localhost hostaddr=127.0.0.1,10.0.0.5", false),
+            ("user=u", false),
+        ] {
+            assert_eq!(is_local(&url.parse().unwrap()), stays, "{url}");
         }
     }
 }

@@ -48,14 +48,14 @@ pub(crate) struct Args {
     pages_listen: Option<SocketAddr>,
     /// URL at which browsers reach that address, such as `https://pay.example.com`. Required in live mode. The default is
     /// the address itself.
-    #[arg(long, env = "FARTHING_PAGES_URL", value_name = "URL")]
+    #[arg(long, env = "FARTHING_PAGES_URL", hide_env_values = true, value_name = "URL")]
     pages_url: Option<PagesUrl>,
     /// Address to listen on for the other gateways of the instance. Keep it off the internet.
     #[arg(long, env = "FARTHING_GATEWAYS_LISTEN", default_value = "127.0.0.1:0", value_name = "ADDR")]
     gateways_listen: SocketAddr,
     /// URL at which the other gateways reach that address; needed if they are on other machines and it is not the
     /// address itself.
-    #[arg(long, env = "FARTHING_GATEWAYS_URL", value_name = "URL")]
+    #[arg(long, env = "FARTHING_GATEWAYS_URL", hide_env_values = true, value_name = "URL")]
     gateways_url: Option<String>,
     /// Take over the partitions of a gateway this many seconds after it died.
     #[arg(long, env = "FARTHING_LEASE_SECONDS", default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=3_600))]

@@ -17,10 +17,10 @@ use crate::secret_file;
 pub(super) struct TraceArgs {
     /// Send traces to the OpenTelemetry collector at this URL, over OTLP with HTTP and protobuf; `/v1/traces` is added to
     /// it. Without it, or the next one, there are no traces.
-    #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT", value_name = "URL")]
+    #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT", hide_env_values = true, value_name = "URL")]
     otlp_endpoint: Option<String>,
     /// The same, with the whole URL of traces.
-    #[arg(long, env = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", value_name = "URL")]
+    #[arg(long, env = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", hide_env_values = true, value_name = "URL")]
     otlp_traces_endpoint: Option<String>,
     /// File whose first line has headers of every request to the collector: `NAME=VALUE`, with commas between them and
     /// values percent-encoded. `OTEL_EXPORTER_OTLP_HEADERS` holds the headers themselves.

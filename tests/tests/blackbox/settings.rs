@@ -33,6 +33,20 @@ const WITHOUT_FLAG: [&str; 4] =
 /// Settings of `farthing dev` alone.
 const OF_DEV: [&str; 2] = ["FARTHING_DEV_DATABASE_URL", "FARTHING_DEV_NATS_URL"];
 
+/// What the name of a variable with a secret contains. A URL may hold a login or a key.
+const SECRET: [&str; 6] = ["URL", "ENDPOINT", "ARCHIVE", "KEY", "PASSWORD", "TOKEN"];
+
+/// Variables with a secret that have no flag.
+const SECRET_WITHOUT_FLAG: [&str; 7] = [
+    "FARTHING_SERVER_KEY",
+    "FARTHING_PROVIDER_KEY_OPENAI",
+    "OTEL_EXPORTER_OTLP_HEADERS",
+    "OTEL_EXPORTER_OTLP_TRACES_HEADERS",
+    "PGPASSWORD",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+];
+
 /// A flag as its help shows it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Setting {
@@ -56,11 +70,32 @@ fn flag_of(line: &str) -> Option<String> {
     (line.starts_with("  ") && words.starts_with('-') && name.starts_with("--")).then_some(name)
 }
 
+/// What help says of a command, with these variables.
+fn help(command: &[String], flag: &str, variables: &BTreeMap<String, &str>) -> String {
+    let output = Command::new(program()).args(command).arg(flag).envs(variables).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The program, each of its commands, and each of theirs.
+fn commands() -> Vec<Vec<String>> {
+    let mut all = vec![Vec::new()];
+    let mut at = 0;
+    while let Some(command) = all.get(at).cloned() {
+        let text = help(&command, "--help", &BTreeMap::new());
+        let listed = between(&text, "\nCommands:\n", "\n\n").unwrap_or_default();
+        let names = listed.lines().filter_map(|line| line.strip_prefix("  ")?.split_whitespace().next());
+        for name in names.filter(|name| *name != "help") {
+            all.push(command.iter().cloned().chain([name.to_owned()]).collect());
+        }
+        at += 1;
+    }
+    all
+}
+
 /// The flags of a role.
 fn flags_of(role: &str) -> Settings {
-    let output = Command::new(program()).args([role, "--help"]).output().unwrap();
-    assert!(output.status.success(), "{output:?}");
-    let help = String::from_utf8(output.stdout).unwrap();
+    let help = help(&[role.to_owned()], "--help", &BTreeMap::new());
     let mut flags = Settings::new();
     let mut current = None;
     for line in help.lines() {
@@ -140,6 +175,34 @@ fn what_is_given_to_processes_in_files_of_deployment_exists() {
         assert!(!named.is_empty(), "{text}");
         for name in named {
             assert!(variables.contains(name), "{name} does not exist");
+        }
+    }
+}
+
+#[test]
+fn help_prints_no_value_that_may_hold_a_secret() {
+    let commands = commands();
+    assert!(commands.len() > 20, "{commands:?}");
+    let texts = commands.iter().map(|command| help(command, "--help", &BTreeMap::new()));
+    let mut variables = BTreeMap::new();
+    for text in texts {
+        for rest in text.split("[env: ").skip(1) {
+            let end = rest.find(['=', ']']).unwrap();
+            variables.insert(rest[..end].to_owned(), "made-up-secret");
+        }
+    }
+    variables.retain(|name, _| SECRET.iter().any(|part| name.contains(part)) && !name.ends_with("_FILE"));
+    for known in
+        ["FARTHING_DATABASE_URL", "FARTHING_NATS_URL", "OTEL_EXPORTER_OTLP_ENDPOINT", "FARTHING_ARCHIVE"]
+    {
+        assert!(variables.contains_key(known), "{variables:?}");
+    }
+    variables.extend(SECRET_WITHOUT_FLAG.map(|name| (name.to_owned(), "made-up-secret")));
+    for command in &commands {
+        for flag in ["--help", "-h"] {
+            let text = help(command, flag, &variables);
+            let shown = text.lines().find(|line| line.contains("made-up-secret"));
+            assert_eq!(shown, None, "farthing {}", command.join(" "));
         }
     }
 }

@@ -7,6 +7,7 @@ use farthing_api::{ConnectionSettings, DecoderMemory, ReadsPerMerchant, ServerLi
 use farthing_log::appender::QueueLimits;
 
 use crate::machine::{MIB, Machine};
+use crate::value_parsers;
 
 /// Flags that bound the work in progress. Beyond them a call gets 503 with `Retry-After`.
 #[derive(Debug, Clone, clap::Args)]
@@ -32,7 +33,7 @@ pub(in crate::gateway) struct Limits {
     pub(super) max_reads_per_merchant: Option<u32>,
     /// Connections to Postgres, without one for each partition that this gateway leads, and four of a test instance. The
     /// default is a twelfth of what the server allows, at least 8 and at most 16.
-    #[arg(long, env = "FARTHING_POSTGRES_CONNECTIONS", value_name = "N", value_parser = clap::value_parser!(u32).range(8..=2_000))]
+    #[arg(long, env = "FARTHING_POSTGRES_CONNECTIONS", value_name = "N", value_parser = value_parsers::postgres_connections())]
     pub(super) postgres_connections: Option<u32>,
     /// Connections to Postgres for reads, opened when they are needed. The default is what the others leave of
     /// --postgres-connections.

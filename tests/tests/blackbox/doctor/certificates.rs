@@ -40,6 +40,33 @@ fn the_certificate_of_nats_is_verified_and_its_end_is_watched() {
 }
 
 #[test]
+fn the_end_of_an_authority_is_a_warning_and_ends_no_connection() {
+    run(async {
+        let instance = Instance::shared().await;
+        let database_url = migrated(instance, "doctor_authority").await;
+        for (name, validity, verdict) in [
+            ("doctor-ca-now", Validity::Now, "ok"),
+            ("doctor-ca-ending", Validity::Ending, "warning"),
+            ("doctor-ca-expired", Validity::Expired, "warning"),
+        ] {
+            let authority = Authority::with(validity);
+            let ca = authority.write_to(&instance.file(&format!("{name}.pem")));
+            let CertificateFiles { certificate, key } =
+                authority.issue(&instance.file(name), name, &["localhost"], Validity::Now);
+            let tls = format!("tls {{ cert_file: \"{certificate}\", key_file: \"{key}\" }}");
+            let nats = NatsServer::start(instance, &tls).await;
+            let flags = [
+                format!("--nats-url=tls://localhost:{}", nats.port),
+                format!("--nats-ca-file={}", ca.display()),
+            ];
+            let report = doctor(&database_url, &flags.each_ref().map(String::as_str)).await;
+            report.expect("nats.tls", "ok", "verified by its name");
+            report.expect("nats.certificate", verdict, "the last of the trusted authorities ends at");
+        }
+    });
+}
+
+#[test]
 fn the_certificate_of_postgres_is_verified_and_its_end_is_watched() {
     if !servers::has_own_postgres("changes the settings of Postgres") {
         return;
@@ -71,6 +98,14 @@ fn the_certificate_of_postgres_is_verified_and_its_end_is_watched() {
         doctor(&full, &[]).await.expect("postgres.reached", "failed", "expired");
         let taken = doctor(&unchecked, &[]).await;
         taken.expect("postgres.certificate", "failed", "ends at 2002-01-01");
+
+        let old = Authority::with(Validity::Expired);
+        let old_ca = old.write_to(&file("doctor-old-ca.pem")).into_os_string().into_string().unwrap();
+        scene.postgres.show(&old.issue(&file("doctor-of-old"), "x", &["localhost"], Validity::Now)).await;
+        let by_old = url(&format!("sslmode=verify-full&sslrootcert={}", encoded(&old_ca)));
+        let of_old = doctor(&by_old, &[]).await;
+        of_old.expect("postgres.tls", "ok", "verified by its name");
+        of_old.expect("postgres.certificate", "warning", "authorities ends at 2002-01-01");
 
         let wrong =
             doctor(&url(&format!("sslmode=verify-full&sslrootcert={}", encoded(&scene.strange_ca))), &[])

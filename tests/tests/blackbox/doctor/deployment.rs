@@ -1,5 +1,6 @@
 //! A whole deployment with a login for each role: it is well, and then its processes stop.
 
+use farthing_log::nats::NatsConfig;
 use farthing_tests::client::Request;
 use farthing_tests::instance::Instance;
 use farthing_tests::nats_server::NatsServer;
@@ -8,9 +9,11 @@ use farthing_tests::servers;
 use farthing_tests::side_gateway::SideGateway;
 use farthing_tests::side_projector::SideProjector;
 use farthing_tests::tenant::Tenant;
-use farthing_tests::wait::eventually_ok;
+use farthing_tests::wait::{DEADLINE, eventually_ok};
+use futures_util::StreamExt as _;
 use serde_json::json;
 
+use super::nats::documented_logins;
 use super::{Report, doctor};
 
 /// What depends on the machine, and on other tests that use its Postgres.
@@ -42,9 +45,14 @@ fn a_deployment_with_a_login_for_each_role_is_well_until_its_processes_stop() {
         tenant.log.sql.batch_execute(&create).await.unwrap();
         let of_gateway = format!("postgres://{gateway_login}:secret@{server}");
         let of_projector = format!("postgres://{projector_login}:secret@{server}");
-        let nats = NatsServer::start(instance, "").await;
-        let nats_url = format!("--nats-url=nats://127.0.0.1:{}", nats.port);
-        let flags = [nats_url.as_str(), PREFIX];
+        let nats = NatsServer::start(instance, &documented_logins("doctor")).await;
+        let nats_url = |login: &str| format!("nats://{login}:secret@127.0.0.1:{}", nats.port);
+        let [gateway_nats, projector_nats] =
+            ["gateway", "projector"].map(|login| format!("--nats-url={}", nats_url(login)));
+        let flags = [projector_nats.as_str(), PREFIX];
+        let outside = NatsConfig::at(nats_url("projector")).connect(|options| options).await.unwrap();
+        let mut wake_ups = outside.subscribe("doctor.farthing.head.*").await.unwrap();
+        outside.flush().await.unwrap();
 
         let before = doctor(&tenant.database_url, &flags).await;
         before.expect("processes.gateways", "failed", "no gateway runs");
@@ -52,11 +60,15 @@ fn a_deployment_with_a_login_for_each_role_is_well_until_its_processes_stop() {
         before.expect("processes.projector", "failed", "no projector runs");
         before.expect("feed.streams", "failed", "streams are missing: doctor-LEDGER-0, doctor-LEDGER-1");
 
-        let servers = |url| ["--database-url", url, flags[0], flags[1]];
-        let projector = SideProjector::with(instance, &servers(&of_projector)).await;
-        let gateway =
-            SideGateway::with(instance, &servers(&of_gateway), &["--webhook-timeout-seconds=10"]).await;
+        let servers = [
+            ["--database-url", &of_gateway, &gateway_nats, PREFIX],
+            ["--database-url", &of_projector, &projector_nats, PREFIX],
+        ];
+        let gateway = SideGateway::with(instance, &servers[0], &["--webhook-timeout-seconds=10"]).await;
         tenant.post(gateway.address, "/v1/customers", &json!({"reference_id": "ada"})).await.expect(201);
+        let next = tokio::time::timeout(DEADLINE, wake_ups.next()).await;
+        assert!(next.is_ok_and(|message| message.is_some()), "the gateway notifies: {}", gateway.logged());
+        let projector = SideProjector::with(instance, &servers[1]).await;
 
         let has_lz4 = servers::has_lz4(&tenant.log).await;
         let is_well = |report: &Report| {
@@ -75,18 +87,33 @@ fn a_deployment_with_a_login_for_each_role_is_well_until_its_processes_stop() {
         well.expect("lag.relay", "ok", "up to date");
 
         // The login of a process sees less, and nothing seems broken to it.
-        for (url, hidden) in [
-            (&of_gateway, ["database.migrations"].as_slice()),
-            (&of_projector, &["database.migrations", "processes.gateways", "processes.leaders"]),
+        for (url, nats_flag, hidden) in [
+            (&of_gateway, &gateway_nats, ["database.migrations"].as_slice()),
+            (
+                &of_projector,
+                &projector_nats,
+                &["database.migrations", "processes.gateways", "processes.leaders"],
+            ),
         ] {
-            let report = report_until(url, &flags, "it is well for the process", is_well).await;
+            let report = report_until(url, &[nats_flag, PREFIX], "it is well for the process", is_well).await;
             for check in hidden {
                 report.expect(check, "skipped", "may not read");
             }
             report.expect("rights.login", "ok", "alone");
+            report.expect("nats.reached", "ok", "takes the login");
+            if nats_flag == &gateway_nats {
+                report.expect("nats.jetstream", "skipped", "this login may not");
+                report.expect("feed.streams", "skipped", "this login may not");
+                report.expect("lag.relay", "skipped", "see nats.jetstream");
+            } else {
+                report.expect("lag.relay", "ok", "up to date");
+            }
+        }
+        for log in [gateway.logged(), projector.logged()] {
+            assert!(!log.to_ascii_lowercase().contains("permissions violation"), "{log}");
         }
 
-        let replicas = doctor(&tenant.database_url, &[&nats_url, PREFIX, "--feed-replicas=3"]).await;
+        let replicas = doctor(&tenant.database_url, &[flags[0], PREFIX, "--feed-replicas=3"]).await;
         replicas.expect("feed.replicas", "warning", "doctor-LEDGER-0 has 1");
 
         drop(projector);

@@ -15,6 +15,19 @@ use tokio::net::TcpListener;
 
 use super::{doctor, migrated};
 
+/// The part of docs/running.md that gives each role its login at NATS, with the password `secret`, for names that begin
+/// with `prefix`.
+pub(super) fn documented_logins(prefix: &str) -> String {
+    let page = include_str!("../../../../docs/running.md");
+    let block = page.split("```").find(|block| block.trim_start().starts_with("authorization {"));
+    let logins = block.expect("the page gives the logins").replace("\"…\"", "secret");
+    let prefixed = ["farthing.head.", "ledger."].iter().fold(logins.clone(), |logins, name| {
+        logins.replace(&format!("\"{name}"), &format!("\"{prefix}.{name}"))
+    });
+    assert_ne!(prefixed, logins, "the names have no prefix there");
+    prefixed
+}
+
 #[test]
 fn a_server_that_takes_small_messages_alone_fails() {
     run(async {
@@ -40,7 +53,8 @@ fn a_login_without_jetstream_or_with_too_little_of_it_fails() {
             FEW { jetstream { max_streams: 7 }, users: [{ user: few, password: secret }] }
             WELL { jetstream: enabled, users: [{ user: well, password: secret }] }
             MUTE { jetstream: enabled, users: [
-                { user: mute, password: secret, permissions: { publish: { deny: \"$JS.API.STREAM.INFO.*\" } } }] }
+                { user: mute, password: secret, permissions: { publish: { deny: \"$JS.API.STREAM.INFO.*\" } } },
+                { user: deaf, password: secret, permissions: { subscribe: { deny: \"_INBOX.>\" } } }] }
         }";
         let nats = NatsServer::start(instance, accounts).await;
         let report = async |login: &str| {
@@ -56,7 +70,12 @@ fn a_login_without_jetstream_or_with_too_little_of_it_fails() {
         let well = report("well:secret").await;
         well.expect("nats.jetstream", "ok", "");
         well.expect("nats.limits", "ok", "the account has no limit");
-        report("mute:secret").await.expect("feed.streams", "failed", "cannot be looked at");
+        let mute = report("mute:secret").await;
+        mute.expect("nats.jetstream", "ok", "");
+        mute.expect("feed.streams", "skipped", "may not publish to `$JS.API.STREAM.INFO.LEDGER-0`");
+        let deaf = report("deaf:secret").await;
+        deaf.expect("nats.jetstream", "skipped", "may not subscribe to `_INBOX.>`");
+        deaf.expect("feed.streams", "skipped", "may not subscribe to `_INBOX.>`");
         report("well:wrong").await.expect("nats.reached", "failed", "uthorization");
     });
 }
