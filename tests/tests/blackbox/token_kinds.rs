@@ -30,9 +30,10 @@ struct Answers {
 const CHAT: &str = "/v1/chat/completions";
 const RESPONSES: &str = "/v1/responses";
 const MESSAGES: &str = "/v1/messages";
+const GOOGLES_CHAT: &str = "/v1beta/openai/chat/completions";
 
 /// 1,000 input tokens, of which 400 were read from a cache, and 100 output tokens, as each provider reports them.
-fn answers() -> [Answers; 5] {
+fn answers() -> [Answers; 6] {
     [
         Answers {
             provider: "openai",
@@ -93,6 +94,22 @@ fn answers() -> [Answers; 5] {
             model_endpoints: &[CHAT, RESPONSES, MESSAGES],
             cached: json!({"read": 400, "write": 0}),
             reasoning: 60,
+            cost: "0.0020000000",
+        },
+        Answers {
+            provider: "google",
+            paths: [GOOGLES_CHAT, GOOGLES_CHAT],
+            // It reports thinking in the total alone.
+            whole: r#"{"id":"c-1","object":"chat.completion","created":1700000000,"model":"kinds","choices":[{"index":0,"message":{"role":"assistant","content":"Hello."},"finish_reason":"stop"}],"usage":{"completion_tokens":40,"prompt_tokens":1000,"total_tokens":1100,"prompt_tokens_details":{"cached_tokens":400}}}"#,
+            events: &[
+                r#"{"id":"c-1","object":"chat.completion.chunk","created":1700000000,"model":"kinds","choices":[{"index":0,"delta":{"role":"assistant","content":"Hel"}}],"usage":{"completion_tokens":1,"prompt_tokens":1000,"total_tokens":1061}}"#,
+                r#"{"id":"c-1","object":"chat.completion.chunk","created":1700000000,"model":"kinds","choices":[{"index":0,"delta":{"role":"assistant","content":"lo."},"finish_reason":"stop"}],"usage":{"completion_tokens":40,"prompt_tokens":1000,"total_tokens":1100,"prompt_tokens_details":{"cached_tokens":400}}}"#,
+                "[DONE]",
+            ],
+            // They call its own format.
+            model_endpoints: &[],
+            cached: json!({"read": 400, "write": 0}),
+            reasoning: 0,
             cost: "0.0020000000",
         },
         Answers {

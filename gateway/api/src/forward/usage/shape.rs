@@ -21,7 +21,7 @@ pub(crate) enum Shape {
     OpenAi,
     /// Anthropic's messages.
     Anthropic,
-    /// Google's `usageMetadata`; its OpenAI-compatible paths report as OpenAI does.
+    /// Google's `usageMetadata`; its OpenAI-compatible paths report as OpenAI does, but thinking in the total alone.
     Google,
     /// Cohere's `usage` and `meta`, with the units that it bills; its OpenAI-compatible path reports as OpenAI does.
     Cohere,
@@ -111,6 +111,12 @@ impl Shape {
             Self::Bedrock => (BEDROCKS, &[("message", Within::All)], false),
         };
         MemberSelection { members, inside, in_list }
+    }
+
+    /// Whether the total in such a member may have output tokens that are in no other count. The totals of other providers
+    /// may differ from the sum of their counts for other reasons.
+    const fn total_has_more_output(self, member: Member) -> bool {
+        matches!((self, member), (Self::Google, Member::Usage))
     }
 
     /// The paths of the counts within a member.
@@ -210,6 +216,8 @@ pub(super) struct TokenCounts {
     reported: BTreeMap<Count, Decimal>,
     /// How the last report counted reasoning tokens.
     thoughts: Thoughts,
+    /// Whether the rest of the total is output, beside what was reported as such.
+    rest_is_output: bool,
     seen: bool,
     invalid: bool,
 }
@@ -262,6 +270,7 @@ impl TokenCounts {
         };
         let beside = name == Member::UsageMetadata || (shape != Shape::Standard && total_tells());
         self.thoughts = if beside { Thoughts::Beside } else { Thoughts::Within };
+        self.rest_is_output = shape.total_has_more_output(name);
     }
 
     /// Reads the length of what was transcribed: a number, or a text with one.
@@ -305,10 +314,14 @@ impl TokenCounts {
             (None, None) if beside_input == 0 && beside_output == 0 => {
                 Split { input: count(Count::Tokens), output: 0 }
             }
-            (input, output) => Split {
-                input: input.unwrap_or(0) + beside_input,
-                output: output.unwrap_or(0) + beside_output,
-            },
+            (input, output) => {
+                let rest = input.filter(|_| self.rest_is_output);
+                let rest = rest.map_or(0, |input| count(Count::Tokens).saturating_sub(input));
+                Split {
+                    input: input.unwrap_or(0) + beside_input,
+                    output: (output.unwrap_or(0) + beside_output).max(rest),
+                }
+            }
         };
         if cached.read + cached.write > tokens.input {
             return ReportedUsage::Inconsistent;

@@ -25,6 +25,8 @@ pub(super) enum OpenaiFormat {
     Chat,
     /// Chat Completions with the usage of a stream in `x_groq`.
     GroqsChat,
+    /// Chat Completions with tokens of reasoning in the total alone.
+    GooglesChat,
     /// Responses.
     Responses,
     /// Embeddings, which have no stream and no output.
@@ -92,6 +94,7 @@ fn documents(shape: Shape, format: OpenaiFormat, form: Form, usage: &Usage) -> V
                 ],
             }
         }
+        (Shape::Google, form) if format == OpenaiFormat::GooglesChat => openais(format, form, usage),
         (Shape::Google, form) => {
             let report = |output: u64, reasoning: u64| {
                 json!({"candidates": [], "usageMetadata": {
@@ -148,20 +151,24 @@ fn documents(shape: Shape, format: OpenaiFormat, form: Form, usage: &Usage) -> V
 fn openais(format: OpenaiFormat, form: Form, usage: &Usage) -> Vec<Value> {
     let Split { input, output } = usage.tokens;
     let (cached, reasoning) = (usage.cached.read, usage.reasoning_tokens);
-    let chat = json!({
+    let mut chat = json!({
         "prompt_tokens": input, "completion_tokens": output, "total_tokens": input + output,
         "prompt_tokens_details": {"cached_tokens": cached},
         "completion_tokens_details": {"reasoning_tokens": reasoning},
     });
+    if format == OpenaiFormat::GooglesChat {
+        chat["completion_tokens"] = json!(output - reasoning);
+        chat["completion_tokens_details"] = Value::Null;
+    }
     let text = json!({"choices": [{"delta": {"content": "a"}}], "usage": null});
     match (format, form) {
-        (OpenaiFormat::Chat | OpenaiFormat::GroqsChat, Form::Whole) => {
+        (OpenaiFormat::Chat | OpenaiFormat::GroqsChat | OpenaiFormat::GooglesChat, Form::Whole) => {
             vec![json!({"choices": [], "usage": chat})]
         }
         (OpenaiFormat::Embeddings, _) => {
             vec![json!({"data": [], "usage": {"prompt_tokens": input, "total_tokens": input}})]
         }
-        (OpenaiFormat::Chat, Form::Stream | Form::BinaryStream) => {
+        (OpenaiFormat::Chat | OpenaiFormat::GooglesChat, Form::Stream | Form::BinaryStream) => {
             vec![text, json!({"choices": [], "usage": chat})]
         }
         (OpenaiFormat::GroqsChat, Form::Stream | Form::BinaryStream) => vec![
@@ -215,7 +222,16 @@ fn a_usage_is_read_in_every_shape_whole_and_streamed() {
     };
     for shape in Shape::ALL {
         for form in [Form::Whole, Form::Stream, Form::BinaryStream] {
-            for format in [OpenaiFormat::Chat, OpenaiFormat::GroqsChat, OpenaiFormat::Responses] {
+            for format in [
+                OpenaiFormat::Chat,
+                OpenaiFormat::GroqsChat,
+                OpenaiFormat::GooglesChat,
+                OpenaiFormat::Responses,
+            ] {
+                // No other provider's total says more than its counts.
+                if format == OpenaiFormat::GooglesChat && shape != Shape::Google {
+                    continue;
+                }
                 let read = read_report(shape, format, form, &usage);
                 let reports_cache = !matches!(shape, Shape::Standard | Shape::Cohere | Shape::Transcription);
                 let expected = if reports_cache { usage.cached.read } else { 0 };

@@ -120,6 +120,34 @@ fn reasoning_beside_the_completion_is_output_where_the_total_says_so() {
 }
 
 #[test]
+fn googles_total_has_the_thinking_that_its_openai_compatible_path_reports_nowhere_else() {
+    let google = |reports: &[&str]| reported(Shape::Google, reports);
+    let thought = r#"{"completion_tokens":1,"prompt_tokens":9,"total_tokens":103}"#;
+    assert_eq!(google(&[thought]), tokens(9, 94));
+    let chunks = [r#"{"completion_tokens":0,"prompt_tokens":9,"total_tokens":60}"#, thought];
+    assert_eq!(google(&chunks), tokens(9, 94));
+    assert_eq!(google(&[r#"{"completion_tokens":1,"prompt_tokens":9}"#]), tokens(9, 1));
+    assert_eq!(google(&[r#"{"completion_tokens":7,"prompt_tokens":9,"total_tokens":10}"#]), tokens(9, 7));
+    assert_eq!(google(&[r#"{"completion_tokens":7,"total_tokens":10}"#]), tokens(0, 7));
+    assert_eq!(google(&[r#"{"prompt_tokens":8,"total_tokens":8}"#]), tokens(8, 0));
+    // Tokens of reasoning that are reported count once, whether they are among the completion or not.
+    for completion in [1, 94] {
+        let details = format!(
+            r#"{{"completion_tokens":{completion},"prompt_tokens":9,"total_tokens":103,"prompt_tokens_details":{{"cached_tokens":4}},
+            "completion_tokens_details":{{"reasoning_tokens":93}}}}"#
+        );
+        assert_eq!(google(&[&details]), cached(9, 94, 4, 0, 93));
+    }
+    // In its own format each count stands by itself, and the total of another provider may have any reason.
+    let own =
+        r#"{"promptTokenCount":9,"candidatesTokenCount":1,"thoughtsTokenCount":93,"totalTokenCount":200}"#;
+    assert_eq!(google(&[own]), cached(9, 94, 0, 0, 93));
+    assert_eq!(reported(Shape::OpenAi, &[thought]), tokens(9, 1));
+    let absurd = r#"{"completion_tokens":1,"prompt_tokens":9,"total_tokens":-1}"#;
+    assert_eq!(google(&[absurd]), ReportedUsage::Invalid);
+}
+
+#[test]
 fn the_units_that_cohere_bills_win_over_its_tokens() {
     let cohere = |text| reported(Shape::Cohere, &[text]);
     let both = r#"{"billed_units":{"input_tokens":5.0,"output_tokens":418},"tokens":{"input_tokens":71,"output_tokens":420}}"#;
