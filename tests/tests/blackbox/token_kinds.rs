@@ -53,17 +53,18 @@ fn answers() -> [Answers; 6] {
         Answers {
             provider: "openai",
             paths: [RESPONSES, RESPONSES],
-            whole: r#"{"id":"resp_1","object":"response","created_at":1700000000,"status":"completed","model":"kinds","output":[{"id":"msg_1","type":"message","status":"completed","role":"assistant","content":[{"type":"output_text","text":"Hello.","annotations":[]}]}],"usage":{"input_tokens":1000,"input_tokens_details":{"cached_tokens":400},"output_tokens":100,"output_tokens_details":{"reasoning_tokens":60},"total_tokens":1100}}"#,
+            whole: r#"{"id":"resp_1","object":"response","created_at":1700000000,"status":"completed","model":"kinds","output":[{"id":"msg_1","type":"message","status":"completed","role":"assistant","content":[{"type":"output_text","text":"Hello.","annotations":[]}]}],"usage":{"input_tokens":1000,"input_tokens_details":{"cached_tokens":400,"cache_write_tokens":300},"output_tokens":100,"output_tokens_details":{"reasoning_tokens":60},"total_tokens":1100}}"#,
             events: &[
                 r#"{"type":"response.created","response":{"id":"resp_1","object":"response","created_at":1700000000,"status":"in_progress","model":"kinds","output":[]}}"#,
                 r#"{"type":"response.output_item.added","output_index":0,"item":{"id":"msg_1","type":"message","status":"in_progress","role":"assistant","content":[]}}"#,
                 r#"{"type":"response.output_text.delta","output_index":0,"content_index":0,"item_id":"msg_1","delta":"Hello."}"#,
-                r#"{"type":"response.completed","response":{"id":"resp_1","object":"response","created_at":1700000000,"status":"completed","model":"kinds","output":[{"id":"msg_1","type":"message","status":"completed","role":"assistant","content":[{"type":"output_text","text":"Hello.","annotations":[]}]}],"usage":{"input_tokens":1000,"input_tokens_details":{"cached_tokens":400},"output_tokens":100,"output_tokens_details":{"reasoning_tokens":60},"total_tokens":1100}}}"#,
+                r#"{"type":"response.completed","response":{"id":"resp_1","object":"response","created_at":1700000000,"status":"completed","model":"kinds","output":[{"id":"msg_1","type":"message","status":"completed","role":"assistant","content":[{"type":"output_text","text":"Hello.","annotations":[]}]}],"usage":{"input_tokens":1000,"input_tokens_details":{"cached_tokens":400,"cache_write_tokens":300},"output_tokens":100,"output_tokens_details":{"reasoning_tokens":60},"total_tokens":1100}}}"#,
             ],
             model_endpoints: &[RESPONSES],
-            cached: json!({"read": 400, "write": 0}),
+            cached: json!({"read": 400, "write": 300}),
             reasoning: 60,
-            cost: "0.0020000000",
+            // 300 × 2, 400 × 1, 300 × 8 and 100 × 4, per million.
+            cost: "0.0038000000",
         },
         Answers {
             provider: "anthropic",

@@ -130,8 +130,8 @@ impl Shape {
             (&["prompt_cache_hit_tokens"], Count::CacheRead),
             (&["prompt_tokens_details", "cached_tokens"], Count::CacheRead),
             (&["input_tokens_details", "cached_tokens"], Count::CacheRead),
-            // OpenRouter's.
             (&["prompt_tokens_details", "cache_write_tokens"], Count::CacheWrite),
+            (&["input_tokens_details", "cache_write_tokens"], Count::CacheWrite),
             // DashScope's.
             (&["prompt_tokens_details", "cache_creation_input_tokens"], Count::CacheWrite),
             (&["completion_tokens_details", "reasoning_tokens"], Count::Reasoning),

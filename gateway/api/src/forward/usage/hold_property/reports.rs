@@ -150,15 +150,16 @@ fn documents(shape: Shape, format: OpenaiFormat, form: Form, usage: &Usage) -> V
 
 fn openais(format: OpenaiFormat, form: Form, usage: &Usage) -> Vec<Value> {
     let Split { input, output } = usage.tokens;
-    let (cached, reasoning) = (usage.cached.read, usage.reasoning_tokens);
+    let (Cached { read, write }, reasoning) = (usage.cached, usage.reasoning_tokens);
     let mut chat = json!({
         "prompt_tokens": input, "completion_tokens": output, "total_tokens": input + output,
-        "prompt_tokens_details": {"cached_tokens": cached},
+        "prompt_tokens_details": {"cached_tokens": read, "cache_write_tokens": write},
         "completion_tokens_details": {"reasoning_tokens": reasoning},
     });
     if format == OpenaiFormat::GooglesChat {
         chat["completion_tokens"] = json!(output - reasoning);
         chat["completion_tokens_details"] = Value::Null;
+        chat["prompt_tokens_details"] = json!({"cached_tokens": read});
     }
     let text = json!({"choices": [{"delta": {"content": "a"}}], "usage": null});
     match (format, form) {
@@ -178,7 +179,7 @@ fn openais(format: OpenaiFormat, form: Form, usage: &Usage) -> Vec<Value> {
         (OpenaiFormat::Responses, form) => {
             let report = json!({
                 "input_tokens": input, "output_tokens": output,
-                "input_tokens_details": {"cached_tokens": cached},
+                "input_tokens_details": {"cached_tokens": read, "cache_write_tokens": write},
                 "output_tokens_details": {"reasoning_tokens": reasoning},
             });
             match form {
@@ -234,8 +235,12 @@ fn a_usage_is_read_in_every_shape_whole_and_streamed() {
                 }
                 let read = read_report(shape, format, form, &usage);
                 let reports_cache = !matches!(shape, Shape::Standard | Shape::Cohere | Shape::Transcription);
-                let expected = if reports_cache { usage.cached.read } else { 0 };
-                assert_eq!(read.cached.read, expected, "{shape:?} {form:?} {format:?}");
+                let reports_writes = reports_cache && shape != Shape::Google;
+                let expected = Cached {
+                    read: if reports_cache { usage.cached.read } else { 0 },
+                    write: if reports_writes { usage.cached.write } else { 0 },
+                };
+                assert_eq!(read.cached, expected, "{shape:?} {form:?} {format:?}");
             }
         }
     }

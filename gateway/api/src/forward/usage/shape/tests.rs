@@ -67,6 +67,13 @@ fn cached_tokens_are_among_the_input_whichever_way_they_are_counted() {
     );
     assert_eq!(
         openai(
+            r#"{"input_tokens":75,"input_tokens_details":{"cached_tokens":5,"cache_write_tokens":60},"output_tokens":186,
+            "output_tokens_details":{"reasoning_tokens":24},"total_tokens":261}"#
+        ),
+        cached(75, 186, 5, 60, 24)
+    );
+    assert_eq!(
+        openai(
             r#"{"prompt_tokens":9,"completion_tokens":1,"prompt_cache_hit_tokens":6,"prompt_cache_miss_tokens":3}"#
         ),
         cached(9, 1, 6, 0, 0)
