@@ -379,6 +379,11 @@ pub(super) fn streamed(
             r#"{"id":"c-1","choices":[{"delta":{}}],"usage":{"completion_tokens":10,"prompt_tokens":1000,"total_tokens":1050}}"#,
             "[DONE]",
         ],
+        Chat if name == "moonshot" => &[
+            r#"{"id":"c-1","choices":[{"delta":{"content":"x"}}]}"#,
+            r#"{"id":"c-1","choices":[{"delta":{},"finish_reason":"stop","usage":{"prompt_tokens":1000,"completion_tokens":50,"total_tokens":1050}}]}"#,
+            "[DONE]",
+        ],
         Chat => &[
             r#"{"id":"c-1","choices":[{"delta":{"content":"x"}}]}"#,
             r#"{"id":"c-1","choices":[],"usage":{"prompt_tokens":1000,"completion_tokens":50,"total_tokens":1050}}"#,

@@ -33,7 +33,7 @@ const MESSAGES: &str = "/v1/messages";
 const GOOGLES_CHAT: &str = "/v1beta/openai/chat/completions";
 
 /// 1,000 input tokens, of which 400 were read from a cache, and 100 output tokens, as each provider reports them.
-fn answers() -> [Answers; 6] {
+fn answers() -> [Answers; 7] {
     [
         Answers {
             provider: "openai",
@@ -114,6 +114,21 @@ fn answers() -> [Answers; 6] {
             cost: "0.0020000000",
         },
         Answers {
+            provider: "moonshot",
+            paths: [CHAT, CHAT],
+            // Cached tokens stand beside the details, and a stream reports in its last choice.
+            whole: r#"{"id":"c-1","object":"chat.completion","created":1700000000,"model":"kinds","choices":[{"index":0,"message":{"role":"assistant","content":"Hello."},"finish_reason":"stop"}],"usage":{"prompt_tokens":1000,"completion_tokens":100,"total_tokens":1100,"cached_tokens":400,"completion_tokens_details":{"reasoning_tokens":60}}}"#,
+            events: &[
+                r#"{"id":"c-1","object":"chat.completion.chunk","created":1700000000,"model":"kinds","choices":[{"index":0,"delta":{"role":"assistant","content":"Hello."},"finish_reason":null}]}"#,
+                r#"{"id":"c-1","object":"chat.completion.chunk","created":1700000000,"model":"kinds","choices":[{"index":0,"delta":{},"finish_reason":"stop","usage":{"prompt_tokens":1000,"completion_tokens":100,"total_tokens":1100,"cached_tokens":400,"completion_tokens_details":{"reasoning_tokens":60}}}]}"#,
+                "[DONE]",
+            ],
+            model_endpoints: &[CHAT, RESPONSES, MESSAGES],
+            cached: json!({"read": 400, "write": 0}),
+            reasoning: 60,
+            cost: "0.0020000000",
+        },
+        Answers {
             provider: "openrouter",
             paths: ["/api/v1/chat/completions"; 2],
             whole: r#"{"id":"gen-1","object":"chat.completion","created":1700000000,"model":"kinds","choices":[{"index":0,"message":{"role":"assistant","content":"Hello."},"finish_reason":"stop"}],"usage":{"prompt_tokens":1000,"completion_tokens":100,"total_tokens":1100,"prompt_tokens_details":{"cached_tokens":400,"cache_write_tokens":300},"completion_tokens_details":{"reasoning_tokens":60}}}"#,
@@ -191,20 +206,21 @@ fn terms(metered: &Value) -> Value {
 #[test]
 fn every_kind_of_token_is_metered_at_the_model_endpoints_and_at_rewrite_as_forward_meters_it() {
     run(async {
-        let models = ["openai", "anthropic", "google", "openrouter"].map(|name| {
+        let models = ["openai", "anthropic", "google", "openrouter", "moonshot"].map(|name| {
             format!(
                 r#"{{"provider":"{name}","model":"kinds","input_per_1m":"2","output_per_1m":"4","cache_read_per_1m":"1","cache_write_per_1m":"8"}}"#
             )
         });
         let prices = prices(&models.join(","));
-        let (managed, others) = gateway_with(&["openrouter"], Keys::Managed, &[&prices]).await;
+        let (managed, others) = gateway_with(&["openrouter", "moonshot"], Keys::Managed, &[&prices]).await;
         let merchant = Merchant::funded("100").await;
         for answers in answers() {
             let provider = match answers.provider {
                 "openai" => &managed.openai,
                 "anthropic" => &managed.anthropic,
                 "google" => &managed.google,
-                _ => &others[0],
+                "openrouter" => &others[0],
+                _ => &others[1],
             };
             let endpoints = answers.endpoints(provider);
             for (endpoint, stream) in endpoints.iter().zip([false, true]) {

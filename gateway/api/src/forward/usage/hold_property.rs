@@ -302,6 +302,7 @@ fn openai_format(provider: &str, path: &str) -> OpenaiFormat {
         _ if path.ends_with("/responses") => OpenaiFormat::Responses,
         _ if path.ends_with("/embeddings") => OpenaiFormat::Embeddings,
         "groq" => OpenaiFormat::GroqsChat,
+        "moonshot" => OpenaiFormat::MoonshotsChat,
         "google" if path.ends_with("/chat/completions") => OpenaiFormat::GooglesChat,
         _ => OpenaiFormat::Chat,
     }

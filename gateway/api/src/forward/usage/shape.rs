@@ -99,8 +99,13 @@ impl Shape {
         ];
         let (members, inside, in_list): (_, &[_], _) = match self {
             Self::Standard => (MEMBERS, &[], false),
-            // A streamed response is reported inside its last event; a stream of Groq's in a member of its own.
-            Self::OpenAi => (MEMBERS, &[("response", Within::All), ("x_groq", Within::Usage)], false),
+            // A streamed response is reported inside its last event; a stream of Groq's in a member of its own, and one of
+            // Moonshot's in its last choice.
+            Self::OpenAi => (
+                MEMBERS,
+                &[("response", Within::All), ("x_groq", Within::Usage), ("choices", Within::UsageOfItems)],
+                false,
+            ),
             // A streamed message begins inside its first event.
             Self::Anthropic => (MEMBERS, &[("message", Within::All)], false),
             // A stream is a list of answers, unless the call requests server-sent events.
@@ -127,7 +132,14 @@ impl Shape {
             (&["input_tokens"], Count::InputTokens),
             (&["completion_tokens"], Count::OutputTokens),
             (&["output_tokens"], Count::OutputTokens),
+            // One number may stand under several names: the last of them in this list counts.
+            // DeepSeek's.
             (&["prompt_cache_hit_tokens"], Count::CacheRead),
+            // Moonshot's.
+            (&["cached_tokens"], Count::CacheRead),
+            // Mistral's.
+            (&["num_cached_tokens"], Count::CacheRead),
+            (&["prompt_token_details", "cached_tokens"], Count::CacheRead),
             (&["prompt_tokens_details", "cached_tokens"], Count::CacheRead),
             (&["input_tokens_details", "cached_tokens"], Count::CacheRead),
             (&["prompt_tokens_details", "cache_write_tokens"], Count::CacheWrite),

@@ -27,6 +27,8 @@ pub(super) enum OpenaiFormat {
     GroqsChat,
     /// Chat Completions with tokens of reasoning in the total alone.
     GooglesChat,
+    /// Chat Completions with cached tokens beside the details, and the usage of a stream in its last choice.
+    MoonshotsChat,
     /// Responses.
     Responses,
     /// Embeddings, which have no stream and no output.
@@ -161,10 +163,23 @@ fn openais(format: OpenaiFormat, form: Form, usage: &Usage) -> Vec<Value> {
         chat["completion_tokens_details"] = Value::Null;
         chat["prompt_tokens_details"] = json!({"cached_tokens": read});
     }
+    if format == OpenaiFormat::MoonshotsChat {
+        chat["prompt_tokens_details"] = Value::Null;
+        chat["cached_tokens"] = json!(read);
+    }
     let text = json!({"choices": [{"delta": {"content": "a"}}], "usage": null});
     match (format, form) {
-        (OpenaiFormat::Chat | OpenaiFormat::GroqsChat | OpenaiFormat::GooglesChat, Form::Whole) => {
+        (
+            OpenaiFormat::Chat
+            | OpenaiFormat::GroqsChat
+            | OpenaiFormat::GooglesChat
+            | OpenaiFormat::MoonshotsChat,
+            Form::Whole,
+        ) => {
             vec![json!({"choices": [], "usage": chat})]
+        }
+        (OpenaiFormat::MoonshotsChat, Form::Stream | Form::BinaryStream) => {
+            vec![text, json!({"choices": [{"delta": {}, "finish_reason": "stop", "usage": chat}]})]
         }
         (OpenaiFormat::Embeddings, _) => {
             vec![json!({"data": [], "usage": {"prompt_tokens": input, "total_tokens": input}})]
@@ -227,6 +242,7 @@ fn a_usage_is_read_in_every_shape_whole_and_streamed() {
                 OpenaiFormat::Chat,
                 OpenaiFormat::GroqsChat,
                 OpenaiFormat::GooglesChat,
+                OpenaiFormat::MoonshotsChat,
                 OpenaiFormat::Responses,
             ] {
                 // No other provider's total says more than its counts.
@@ -235,7 +251,9 @@ fn a_usage_is_read_in_every_shape_whole_and_streamed() {
                 }
                 let read = read_report(shape, format, form, &usage);
                 let reports_cache = !matches!(shape, Shape::Standard | Shape::Cohere | Shape::Transcription);
-                let reports_writes = reports_cache && shape != Shape::Google;
+                let reports_writes = reports_cache
+                    && shape != Shape::Google
+                    && (shape, format) != (Shape::OpenAi, OpenaiFormat::MoonshotsChat);
                 let expected = Cached {
                     read: if reports_cache { usage.cached.read } else { 0 },
                     write: if reports_writes { usage.cached.write } else { 0 },

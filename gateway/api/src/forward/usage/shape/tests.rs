@@ -155,6 +155,28 @@ fn googles_total_has_the_thinking_that_its_openai_compatible_path_reports_nowher
 }
 
 #[test]
+fn cached_tokens_beside_the_details_count_once() {
+    let openai = |text: &str| reported(Shape::OpenAi, &[text]);
+    let counts = r#""prompt_tokens":19,"completion_tokens":21,"total_tokens":40"#;
+    let details = r#""prompt_tokens_details":{"cached_tokens":10}"#;
+    for rest in [
+        // Moonshot's, without and with details.
+        r#""cached_tokens":10"#.to_owned(),
+        r#""cached_tokens":10,"prompt_tokens_details":null"#.to_owned(),
+        format!(r#""cached_tokens":10,{details}"#),
+        format!(r#"{details},"cached_tokens":10"#),
+        // Mistral's.
+        r#""num_cached_tokens":10"#.to_owned(),
+        r#""prompt_token_details":{"cached_tokens":10}"#.to_owned(),
+        format!(r#""num_cached_tokens":10,"prompt_token_details":{{"cached_tokens":10}},{details}"#),
+    ] {
+        assert_eq!(openai(&format!("{{{counts},{rest}}}")), cached(19, 21, 10, 0, 0), "{rest}");
+    }
+    let invalid = format!(r#"{{{counts},"cached_tokens":-1}}"#);
+    assert_eq!(openai(&invalid), ReportedUsage::Invalid);
+}
+
+#[test]
 fn the_units_that_cohere_bills_win_over_its_tokens() {
     let cohere = |text| reported(Shape::Cohere, &[text]);
     let both = r#"{"billed_units":{"input_tokens":5.0,"output_tokens":418},"tokens":{"input_tokens":71,"output_tokens":420}}"#;
