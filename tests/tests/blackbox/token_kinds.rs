@@ -33,7 +33,7 @@ const MESSAGES: &str = "/v1/messages";
 const GOOGLES_CHAT: &str = "/v1beta/openai/chat/completions";
 
 /// 1,000 input tokens, of which 400 were read from a cache, and 100 output tokens, as each provider reports them.
-fn answers() -> [Answers; 7] {
+fn answers() -> [Answers; 8] {
     [
         Answers {
             provider: "openai",
@@ -83,6 +83,24 @@ fn answers() -> [Answers; 7] {
             reasoning: 0,
             // 300 × 2, 400 × 1, 300 × 8 and 100 × 4, per million.
             cost: "0.0038000000",
+        },
+        Answers {
+            provider: "anthropic",
+            paths: ["/compaction/v1/messages"; 2],
+            // It shortened the conversation first, and counts that among the iterations alone.
+            whole: r#"{"id":"msg_1","type":"message","role":"assistant","model":"kinds","content":[{"type":"text","text":"Hello."}],"stop_reason":"end_turn","stop_sequence":null,"usage":{"input_tokens":300,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":40,"iterations":[{"type":"compaction","input_tokens":300,"cache_read_input_tokens":400,"output_tokens":60},{"type":"message","input_tokens":300,"output_tokens":40}]}}"#,
+            events: &[
+                r#"{"type":"message_start","message":{"id":"msg_1","type":"message","role":"assistant","model":"kinds","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":300,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":1}}}"#,
+                r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}"#,
+                r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hello."}}"#,
+                r#"{"type":"content_block_stop","index":0}"#,
+                r#"{"type":"message_delta","delta":{"stop_reason":"end_turn","stop_sequence":null},"usage":{"output_tokens":40,"iterations":[{"type":"compaction","input_tokens":300,"cache_read_input_tokens":400,"output_tokens":60},{"type":"message","input_tokens":300,"output_tokens":40}]}}"#,
+                r#"{"type":"message_stop"}"#,
+            ],
+            model_endpoints: &[],
+            cached: json!({"read": 400, "write": 0}),
+            reasoning: 0,
+            cost: "0.0020000000",
         },
         Answers {
             provider: "google",

@@ -226,6 +226,8 @@ enum Count {
 #[derive(Debug, Clone, Default)]
 pub(super) struct TokenCounts {
     reported: BTreeMap<Count, Decimal>,
+    /// Counted beside the others: what Anthropic used to shorten the conversation before it answered.
+    compaction: BTreeMap<Count, Decimal>,
     /// How the last report counted reasoning tokens.
     thoughts: Thoughts,
     /// Whether the rest of the total is output, beside what was reported as such.
@@ -273,6 +275,9 @@ impl TokenCounts {
                 None => self.invalid = true,
             }
         }
+        if shape == Shape::Anthropic {
+            self.report_compaction(shape.names(name), &members);
+        }
         // Google reports reasoning tokens in addition to output tokens. So do some other providers; their total shows
         // it.
         let total_tells = || {
@@ -283,6 +288,29 @@ impl TokenCounts {
         let beside = name == Member::UsageMetadata || (shape != Shape::Standard && total_tells());
         self.thoughts = if beside { Thoughts::Beside } else { Thoughts::Within };
         self.rest_is_output = shape.total_has_more_output(name);
+    }
+
+    /// Reads the `iterations` of an answer. Its own counts leave out those that shortened the conversation, so these are
+    /// added. Those of other models have other prices.
+    fn report_compaction(&mut self, names: &[(&[&str], Count)], members: &JsonMembers<'_>) {
+        let Some(list) = member(members, &["iterations"]) else { return };
+        let Ok(iterations) = serde_json::from_str::<Vec<&RawValue>>(list) else { return };
+        let mut sums = BTreeMap::new();
+        for iteration in iterations {
+            let Ok(iteration) = serde_json::from_str::<JsonMembers<'_>>(iteration.get()) else { continue };
+            if member(&iteration, &["type"]) != Some("\"compaction\"") {
+                continue;
+            }
+            for (path, count) in names {
+                let Some(value) = member(&iteration, path) else { continue };
+                let sum: &mut Decimal = sums.entry(*count).or_default();
+                match believed(*count, value).map(|number| *sum + number) {
+                    Some(more) if more <= Decimal::from(MAX_COUNT) => *sum = more,
+                    Some(_) | None => self.invalid = true,
+                }
+            }
+        }
+        self.compaction = sums;
     }
 
     /// Reads the length of what was transcribed: a number, or a text with one.
@@ -312,11 +340,15 @@ impl TokenCounts {
         if !self.seen {
             return ReportedUsage::Nothing;
         }
-        let told = |count: Count| self.reported.get(&count).and_then(Decimal::to_u64);
+        let told = |count: Count| {
+            let parts = [self.reported.get(&count), self.compaction.get(&count)];
+            let parts = parts.into_iter().flatten().copied();
+            parts.reduce(|sum, part| sum + part).as_ref().and_then(Decimal::to_u64)
+        };
         let count = |count: Count| told(count).unwrap_or(0);
         let cached = Cached { read: count(Count::CacheRead), write: count(Count::CacheWrite) };
         let reasoning = count(Count::Reasoning);
-        // Each count is at most MAX_COUNT, so their sums cannot overflow.
+        // Each count is at most twice MAX_COUNT, so their sums cannot overflow.
         let excludes_cached = matches!(shape, Shape::Anthropic | Shape::Bedrock);
         let beside_input =
             count(Count::ToolInput) + if excludes_cached { cached.read + cached.write } else { 0 };

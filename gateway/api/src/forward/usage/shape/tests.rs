@@ -117,6 +117,43 @@ fn cached_tokens_are_among_the_input_whichever_way_they_are_counted() {
 }
 
 #[test]
+fn what_anthropic_used_to_shorten_a_conversation_is_beside_its_own_counts() {
+    let anthropic = |reports: &[&str]| reported(Shape::Anthropic, reports);
+    let message = r#"{"type":"message","input_tokens":23000,"output_tokens":1000}"#;
+    let shortened = |iterations: &str| {
+        format!(r#"{{"input_tokens":23000,"output_tokens":1000,"iterations":[{iterations}]}}"#)
+    };
+    let once = r#"{"type":"compaction","input_tokens":180000,"output_tokens":3500}"#;
+    assert_eq!(anthropic(&[&shortened(&format!("{once},{message}"))]), tokens(203_000, 4500));
+    assert_eq!(anthropic(&[&shortened(&format!("{once},{message},{once}"))]), tokens(383_000, 8000));
+    let cached_part = r#"{"type":"compaction","input_tokens":10,"cache_read_input_tokens":170000,"cache_creation_input_tokens":300,"output_tokens":3500}"#;
+    assert_eq!(
+        anthropic(&[&shortened(&format!("{cached_part},{message}"))]),
+        cached(193_310, 4500, 170_000, 300, 0)
+    );
+    // A stream tells of it with its last counts; a call that only shortens has no others.
+    let begun = r#"{"input_tokens":23000,"output_tokens":1}"#;
+    let ended = format!(r#"{{"output_tokens":1000,"iterations":[{once},{message}]}}"#);
+    assert_eq!(anthropic(&[begun, &ended]), tokens(203_000, 4500));
+    assert_eq!(anthropic(&[begun, &ended, &ended]), tokens(203_000, 4500));
+    let alone = format!(r#"{{"input_tokens":0,"output_tokens":0,"iterations":[{once}]}}"#);
+    assert_eq!(anthropic(&[&alone]), tokens(180_000, 3500));
+    // Other models have other prices.
+    let advised = r#"{"type":"advisor_message","model":"other","input_tokens":900,"output_tokens":90}"#;
+    for other in [message, advised, "7", r#"{"input_tokens":9}"#] {
+        assert_eq!(anthropic(&[&shortened(other)]), tokens(23_000, 1000), "{other}");
+    }
+    for other in ["null", "[]", "7"] {
+        let text = format!(r#"{{"input_tokens":5,"output_tokens":6,"iterations":{other}}}"#);
+        assert_eq!(anthropic(&[&text]), tokens(5, 6), "{other}");
+    }
+    let most = r#"{"type":"compaction","input_tokens":1000000000000}"#;
+    for invalid in [r#"{"type":"compaction","input_tokens":-1}"#, &format!("{most},{most}")] {
+        assert_eq!(anthropic(&[&shortened(invalid)]), ReportedUsage::Invalid, "{invalid}");
+    }
+}
+
+#[test]
 fn reasoning_beside_the_completion_is_output_where_the_total_says_so() {
     let openai = |text| reported(Shape::OpenAi, &[text]);
     let details = r#""completion_tokens_details":{"reasoning_tokens":91}"#;
