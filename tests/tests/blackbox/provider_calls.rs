@@ -269,10 +269,11 @@ impl Case {
 
 /// The call to the endpoint of `column` at `name`, a provider's.
 pub(super) fn case((name, provider): (&str, &Provider), column: Column, path: &str) -> Case {
-    let images_usage = IMAGES_WITH_USAGE.contains(&name);
+    let (images_usage, is_googles) = (IMAGES_WITH_USAGE.contains(&name), name == "google");
     let endpoint = provider.endpoint_ending(path, move |_| match column {
         Speech => whole(200, &[("Content-Type", "audio/mpeg")], b"\xff\xfb\x90"),
         Images if !images_usage => json_text(200, r#"{"created":1,"data":[{"url":"https://h/i.png"}]}"#),
+        Chat if is_googles => json_text(200, GOOGLES_CHAT),
         column => json_text(200, answer(column)),
     });
     let post = forward("POST", &endpoint.url);
@@ -315,6 +316,10 @@ pub(super) fn case((name, provider): (&str, &Provider), column: Column, path: &s
     };
     Case { request, endpoint, counted, cost }
 }
+
+/// The answer to a chat on Google's path for OpenAI's clients, which reports thinking in the total alone.
+const GOOGLES_CHAT: &str =
+    r#"{"id":"c-1","choices":[],"usage":{"completion_tokens":10,"prompt_tokens":1000,"total_tokens":1050}}"#;
 
 /// What an endpoint answers, unless it answers with sound.
 fn answer(column: Column) -> &'static str {
@@ -363,12 +368,22 @@ pub(super) fn form(request: Request, fields: &[(&str, &str)]) -> Request {
 /// `provider_endpoints` and `sound_streams` test them. It asks for its usage where `asks` says so; without, the gateway
 /// does so on a managed key, if the provider must be asked.
 pub(super) fn streamed(
-    provider: &Provider,
+    (name, provider): (&str, &Provider),
     column: Column,
     path: &str,
     asks: bool,
 ) -> Option<(Request, Endpoint)> {
     let events: &[&str] = match column {
+        Chat if name == "google" => &[
+            r#"{"id":"c-1","choices":[{"delta":{"content":"x"}}],"usage":{"completion_tokens":1,"prompt_tokens":1000,"total_tokens":1041}}"#,
+            r#"{"id":"c-1","choices":[{"delta":{}}],"usage":{"completion_tokens":10,"prompt_tokens":1000,"total_tokens":1050}}"#,
+            "[DONE]",
+        ],
+        Chat if name == "moonshot" => &[
+            r#"{"id":"c-1","choices":[{"delta":{"content":"x"}}]}"#,
+            r#"{"id":"c-1","choices":[{"delta":{},"finish_reason":"stop","usage":{"prompt_tokens":1000,"completion_tokens":50,"total_tokens":1050}}]}"#,
+            "[DONE]",
+        ],
         Chat => &[
             r#"{"id":"c-1","choices":[{"delta":{"content":"x"}}]}"#,
             r#"{"id":"c-1","choices":[],"usage":{"prompt_tokens":1000,"completion_tokens":50,"total_tokens":1050}}"#,

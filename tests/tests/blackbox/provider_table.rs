@@ -215,7 +215,7 @@ fn each_provider_is_metered_at_each_endpoint_of_the_table_in_the_documents() {
                     callers.refused(name, path, &case).await;
                 }
                 for is_managed in [false, true] {
-                    if let Some(call) = streamed(provider, column, path, !is_managed) {
+                    if let Some(call) = streamed((name, provider), column, path, !is_managed) {
                         callers.streamed(name, call, is_managed).await;
                     }
                 }

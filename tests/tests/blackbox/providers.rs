@@ -70,6 +70,33 @@ fn groqs_stream_reports_its_usage_in_a_member_of_its_own() {
 }
 
 #[test]
+fn moonshots_stream_reports_its_usage_in_its_last_choice_and_its_cache_beside_the_details() {
+    run(async {
+        let (managed, providers) = gateway_with(&["moonshot"], Keys::None, &[]).await;
+        let merchant = Merchant::funded("1").await;
+        let usage = r#"{"prompt_tokens":19,"completion_tokens":21,"total_tokens":40,"cached_tokens":10}"#;
+        let last =
+            format!(r#"{{"id":"c-1","choices":[{{"delta":{{}},"finish_reason":"stop","usage":{usage}}}]}}"#);
+        // As well in a chunk of its own, if the caller asks for it.
+        let with_details = r#"{"prompt_tokens":19,"completion_tokens":21,"total_tokens":40,"cached_tokens":10,"prompt_tokens_details":{"cached_tokens":10}}"#;
+        let asked = format!(r#"{{"id":"c-1","choices":[],"usage":{with_details}}}"#);
+        for events in [vec![last.clone()], vec![last, asked]] {
+            let endpoint = providers[0].endpoint_ending("/v1/chat/completions", move |_| {
+                let text = r#"{"id":"c-1","choices":[{"delta":{"content":"Hi"}}]}"#.to_owned();
+                let events = std::iter::once(text).chain(events.clone()).chain(["[DONE]".to_owned()]);
+                let events = events.map(|data| chunk(format!("data: {data}\n\n")));
+                std::iter::once(event_stream()).chain(events).chain([last_chunk()]).collect()
+            });
+            let body = json!({"model": "kimi-k2.6", "stream": true});
+            let usage = usage_of(&managed, &merchant, &endpoint, &body).await;
+            assert_eq!(usage["tokens"], tokens(19, 21), "{usage}");
+            assert_eq!(usage["cached"], json!({"read": 10, "write": 0}), "{usage}");
+            assert_eq!(endpoint.only_call().body, body.to_string().into_bytes());
+        }
+    });
+}
+
+#[test]
 fn cohere_is_metered_by_the_units_that_it_bills() {
     run(async {
         let (managed, providers) = gateway_with(&["cohere"], Keys::None, &[]).await;

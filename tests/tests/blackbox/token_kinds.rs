@@ -30,9 +30,10 @@ struct Answers {
 const CHAT: &str = "/v1/chat/completions";
 const RESPONSES: &str = "/v1/responses";
 const MESSAGES: &str = "/v1/messages";
+const GOOGLES_CHAT: &str = "/v1beta/openai/chat/completions";
 
 /// 1,000 input tokens, of which 400 were read from a cache, and 100 output tokens, as each provider reports them.
-fn answers() -> [Answers; 5] {
+fn answers() -> [Answers; 8] {
     [
         Answers {
             provider: "openai",
@@ -52,17 +53,18 @@ fn answers() -> [Answers; 5] {
         Answers {
             provider: "openai",
             paths: [RESPONSES, RESPONSES],
-            whole: r#"{"id":"resp_1","object":"response","created_at":1700000000,"status":"completed","model":"kinds","output":[{"id":"msg_1","type":"message","status":"completed","role":"assistant","content":[{"type":"output_text","text":"Hello.","annotations":[]}]}],"usage":{"input_tokens":1000,"input_tokens_details":{"cached_tokens":400},"output_tokens":100,"output_tokens_details":{"reasoning_tokens":60},"total_tokens":1100}}"#,
+            whole: r#"{"id":"resp_1","object":"response","created_at":1700000000,"status":"completed","model":"kinds","output":[{"id":"msg_1","type":"message","status":"completed","role":"assistant","content":[{"type":"output_text","text":"Hello.","annotations":[]}]}],"usage":{"input_tokens":1000,"input_tokens_details":{"cached_tokens":400,"cache_write_tokens":300},"output_tokens":100,"output_tokens_details":{"reasoning_tokens":60},"total_tokens":1100}}"#,
             events: &[
                 r#"{"type":"response.created","response":{"id":"resp_1","object":"response","created_at":1700000000,"status":"in_progress","model":"kinds","output":[]}}"#,
                 r#"{"type":"response.output_item.added","output_index":0,"item":{"id":"msg_1","type":"message","status":"in_progress","role":"assistant","content":[]}}"#,
                 r#"{"type":"response.output_text.delta","output_index":0,"content_index":0,"item_id":"msg_1","delta":"Hello."}"#,
-                r#"{"type":"response.completed","response":{"id":"resp_1","object":"response","created_at":1700000000,"status":"completed","model":"kinds","output":[{"id":"msg_1","type":"message","status":"completed","role":"assistant","content":[{"type":"output_text","text":"Hello.","annotations":[]}]}],"usage":{"input_tokens":1000,"input_tokens_details":{"cached_tokens":400},"output_tokens":100,"output_tokens_details":{"reasoning_tokens":60},"total_tokens":1100}}}"#,
+                r#"{"type":"response.completed","response":{"id":"resp_1","object":"response","created_at":1700000000,"status":"completed","model":"kinds","output":[{"id":"msg_1","type":"message","status":"completed","role":"assistant","content":[{"type":"output_text","text":"Hello.","annotations":[]}]}],"usage":{"input_tokens":1000,"input_tokens_details":{"cached_tokens":400,"cache_write_tokens":300},"output_tokens":100,"output_tokens_details":{"reasoning_tokens":60},"total_tokens":1100}}}"#,
             ],
             model_endpoints: &[RESPONSES],
-            cached: json!({"read": 400, "write": 0}),
+            cached: json!({"read": 400, "write": 300}),
             reasoning: 60,
-            cost: "0.0020000000",
+            // 300 × 2, 400 × 1, 300 × 8 and 100 × 4, per million.
+            cost: "0.0038000000",
         },
         Answers {
             provider: "anthropic",
@@ -83,12 +85,61 @@ fn answers() -> [Answers; 5] {
             cost: "0.0038000000",
         },
         Answers {
+            provider: "anthropic",
+            paths: ["/compaction/v1/messages"; 2],
+            // It shortened the conversation first, and counts that among the iterations alone.
+            whole: r#"{"id":"msg_1","type":"message","role":"assistant","model":"kinds","content":[{"type":"text","text":"Hello."}],"stop_reason":"end_turn","stop_sequence":null,"usage":{"input_tokens":300,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":40,"iterations":[{"type":"compaction","input_tokens":300,"cache_read_input_tokens":400,"output_tokens":60},{"type":"message","input_tokens":300,"output_tokens":40}]}}"#,
+            events: &[
+                r#"{"type":"message_start","message":{"id":"msg_1","type":"message","role":"assistant","model":"kinds","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":300,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":1}}}"#,
+                r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}"#,
+                r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hello."}}"#,
+                r#"{"type":"content_block_stop","index":0}"#,
+                r#"{"type":"message_delta","delta":{"stop_reason":"end_turn","stop_sequence":null},"usage":{"output_tokens":40,"iterations":[{"type":"compaction","input_tokens":300,"cache_read_input_tokens":400,"output_tokens":60},{"type":"message","input_tokens":300,"output_tokens":40}]}}"#,
+                r#"{"type":"message_stop"}"#,
+            ],
+            model_endpoints: &[],
+            cached: json!({"read": 400, "write": 0}),
+            reasoning: 0,
+            cost: "0.0020000000",
+        },
+        Answers {
             provider: "google",
             paths: ["/v1beta/models/kinds:generateContent", "/v1beta/models/kinds:streamGenerateContent"],
             whole: r#"{"candidates":[{"content":{"role":"model","parts":[{"text":"Hello."}]},"finishReason":"STOP","index":0}],"usageMetadata":{"promptTokenCount":1000,"cachedContentTokenCount":400,"candidatesTokenCount":40,"thoughtsTokenCount":60,"totalTokenCount":1100},"modelVersion":"kinds","responseId":"r-1"}"#,
             events: &[
                 r#"{"candidates":[{"content":{"role":"model","parts":[{"text":"Hel"}]},"index":0}],"usageMetadata":{"promptTokenCount":1000,"candidatesTokenCount":1},"modelVersion":"kinds","responseId":"r-1"}"#,
                 r#"{"candidates":[{"content":{"role":"model","parts":[{"text":"lo."}]},"finishReason":"STOP","index":0}],"usageMetadata":{"promptTokenCount":1000,"cachedContentTokenCount":400,"candidatesTokenCount":40,"thoughtsTokenCount":60,"totalTokenCount":1100},"modelVersion":"kinds","responseId":"r-1"}"#,
+            ],
+            model_endpoints: &[CHAT, RESPONSES, MESSAGES],
+            cached: json!({"read": 400, "write": 0}),
+            reasoning: 60,
+            cost: "0.0020000000",
+        },
+        Answers {
+            provider: "google",
+            paths: [GOOGLES_CHAT, GOOGLES_CHAT],
+            // It reports thinking in the total alone.
+            whole: r#"{"id":"c-1","object":"chat.completion","created":1700000000,"model":"kinds","choices":[{"index":0,"message":{"role":"assistant","content":"Hello."},"finish_reason":"stop"}],"usage":{"completion_tokens":40,"prompt_tokens":1000,"total_tokens":1100,"prompt_tokens_details":{"cached_tokens":400}}}"#,
+            events: &[
+                r#"{"id":"c-1","object":"chat.completion.chunk","created":1700000000,"model":"kinds","choices":[{"index":0,"delta":{"role":"assistant","content":"Hel"}}],"usage":{"completion_tokens":1,"prompt_tokens":1000,"total_tokens":1061}}"#,
+                r#"{"id":"c-1","object":"chat.completion.chunk","created":1700000000,"model":"kinds","choices":[{"index":0,"delta":{"role":"assistant","content":"lo."},"finish_reason":"stop"}],"usage":{"completion_tokens":40,"prompt_tokens":1000,"total_tokens":1100,"prompt_tokens_details":{"cached_tokens":400}}}"#,
+                "[DONE]",
+            ],
+            // They call its own format.
+            model_endpoints: &[],
+            cached: json!({"read": 400, "write": 0}),
+            reasoning: 0,
+            cost: "0.0020000000",
+        },
+        Answers {
+            provider: "moonshot",
+            paths: [CHAT, CHAT],
+            // Cached tokens stand beside the details, and a stream reports in its last choice.
+            whole: r#"{"id":"c-1","object":"chat.completion","created":1700000000,"model":"kinds","choices":[{"index":0,"message":{"role":"assistant","content":"Hello."},"finish_reason":"stop"}],"usage":{"prompt_tokens":1000,"completion_tokens":100,"total_tokens":1100,"cached_tokens":400,"completion_tokens_details":{"reasoning_tokens":60}}}"#,
+            events: &[
+                r#"{"id":"c-1","object":"chat.completion.chunk","created":1700000000,"model":"kinds","choices":[{"index":0,"delta":{"role":"assistant","content":"Hello."},"finish_reason":null}]}"#,
+                r#"{"id":"c-1","object":"chat.completion.chunk","created":1700000000,"model":"kinds","choices":[{"index":0,"delta":{},"finish_reason":"stop","usage":{"prompt_tokens":1000,"completion_tokens":100,"total_tokens":1100,"cached_tokens":400,"completion_tokens_details":{"reasoning_tokens":60}}}]}"#,
+                "[DONE]",
             ],
             model_endpoints: &[CHAT, RESPONSES, MESSAGES],
             cached: json!({"read": 400, "write": 0}),
@@ -173,20 +224,21 @@ fn terms(metered: &Value) -> Value {
 #[test]
 fn every_kind_of_token_is_metered_at_the_model_endpoints_and_at_rewrite_as_forward_meters_it() {
     run(async {
-        let models = ["openai", "anthropic", "google", "openrouter"].map(|name| {
+        let models = ["openai", "anthropic", "google", "openrouter", "moonshot"].map(|name| {
             format!(
                 r#"{{"provider":"{name}","model":"kinds","input_per_1m":"2","output_per_1m":"4","cache_read_per_1m":"1","cache_write_per_1m":"8"}}"#
             )
         });
         let prices = prices(&models.join(","));
-        let (managed, others) = gateway_with(&["openrouter"], Keys::Managed, &[&prices]).await;
+        let (managed, others) = gateway_with(&["openrouter", "moonshot"], Keys::Managed, &[&prices]).await;
         let merchant = Merchant::funded("100").await;
         for answers in answers() {
             let provider = match answers.provider {
                 "openai" => &managed.openai,
                 "anthropic" => &managed.anthropic,
                 "google" => &managed.google,
-                _ => &others[0],
+                "openrouter" => &others[0],
+                _ => &others[1],
             };
             let endpoints = answers.endpoints(provider);
             for (endpoint, stream) in endpoints.iter().zip([false, true]) {

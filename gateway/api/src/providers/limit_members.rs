@@ -88,6 +88,7 @@ mod tests {
             ("cohere", "/v2/chat", &[MaxTokens]),
             ("cohere", "/compatibility/v1/chat/completions", &[MaxTokens]),
             ("openai", "/v2/chat", &[]),
+            ("bedrock", "/openai/v1/chat/completions", &[MaxCompletionTokens]),
             ("bedrock", "/model/m/converse", &[InferenceConfig]),
             ("bedrock", "/model/m/converse-stream", &[InferenceConfig]),
             ("bedrock", "/model/m/invoke", &[]),

@@ -99,17 +99,21 @@ pub(super) fn finish(field: &Field) -> Result<Finish, ResponseError> {
 /// Reads usage.
 pub(super) fn usage(field: Field) -> Result<Usage, ResponseError> {
     let mut fields = field.object()?;
-    let (mut cached, mut cache_written, mut reasoning) = (0, 0, None);
+    let (mut cached, mut cache_written, mut reasoning) = (None, 0, None);
     if let Some(mut details) = fields.object("prompt_tokens_details")? {
-        cached = details.unsigned("cached_tokens")?.unwrap_or(0);
+        cached = details.unsigned("cached_tokens")?;
         cache_written = details.unsigned("cache_write_tokens")?.unwrap_or(0);
+    }
+    // Names of Moonshot, Mistral and DeepSeek. The gateway's metering knows them, too.
+    for name in ["cached_tokens", "num_cached_tokens", "prompt_cache_hit_tokens"] {
+        cached = cached.or_else(|| fields.unsigned(name).ok().flatten());
     }
     if let Some(mut details) = fields.object("completion_tokens_details")? {
         reasoning = details.unsigned("reasoning_tokens")?;
     }
     Ok(Usage {
         input: fields.unsigned("prompt_tokens")?.unwrap_or(0),
-        cached,
+        cached: cached.unwrap_or(0),
         cache_written,
         output: fields.unsigned("completion_tokens")?.unwrap_or(0),
         reasoning,
@@ -119,4 +123,26 @@ pub(super) fn usage(field: Field) -> Result<Usage, ResponseError> {
 /// Whether a value is an empty list.
 pub(super) fn is_empty_list(field: &Field) -> bool {
     matches!(field.value(), Json::List(items) if items.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cached_tokens_beside_the_details_are_read_once() {
+        for (counts, cached) in [
+            (r#""prompt_tokens_details":{"cached_tokens":10}"#, 10),
+            (r#""cached_tokens":10"#, 10),
+            (r#""cached_tokens":10,"prompt_tokens_details":null"#, 10),
+            (r#""cached_tokens":10,"prompt_tokens_details":{"cached_tokens":10}"#, 10),
+            (r#""num_cached_tokens":10"#, 10),
+            (r#""prompt_cache_hit_tokens":10,"prompt_cache_miss_tokens":9"#, 10),
+            (r#""cached_tokens":"many""#, 0),
+        ] {
+            let text = format!(r#"{{"prompt_tokens":19,"completion_tokens":21,{counts}}}"#);
+            let read = usage(Field::root(Json::parse(text.as_bytes()).unwrap())).unwrap();
+            assert_eq!((read.input, read.cached, read.output), (19, cached, 21), "{counts}");
+        }
+    }
 }

@@ -28,15 +28,19 @@ pub(super) enum Within {
     All,
     /// The usage alone: the others mean something else there.
     Usage,
+    /// The same, in each object of a list.
+    UsageOfItems,
 }
 
 impl Within {
     /// Whether `member` is read.
     pub(super) const fn reads(self, member: Member) -> bool {
         match (self, member) {
-            (Self::All, _) | (Self::Usage, Member::Usage | Member::UsageMetadata) => true,
+            (Self::All, _) | (Self::Usage | Self::UsageOfItems, Member::Usage | Member::UsageMetadata) => {
+                true
+            }
             (
-                Self::Usage,
+                Self::Usage | Self::UsageOfItems,
                 Member::Id | Member::Model | Member::Created | Member::Duration | Member::Bytes,
             ) => false,
         }
@@ -78,14 +82,16 @@ pub(super) struct Document {
     selection: MemberSelection,
     depth: usize,
     quoting: Quoting,
-    /// The outermost object, and an object inside it.
-    places: [Container; 2],
+    /// The outermost object, an object or a list inside it, and an object in such a list.
+    places: [Container; 3],
     key: Vec<u8>,
     reading_key: bool,
     /// For what the next container is searched, if it is.
     enter: Option<Within>,
-    /// For what the object inside the outermost one is searched.
+    /// For what the object inside the outermost one, or in a list inside it, is searched.
     within: Within,
+    /// Whether the objects of the list inside the outermost one are searched.
+    in_items: bool,
     /// The member being buffered, and the depth at which it ends.
     keeping: Option<(Member, usize)>,
     kept: Vec<u8>,
@@ -98,11 +104,12 @@ impl Document {
             selection,
             depth: 0,
             quoting: Quoting::Outside,
-            places: [Container::Other; 2],
+            places: [Container::Other; 3],
             key: Vec::new(),
             reading_key: false,
             enter: None,
             within: Within::All,
+            in_items: false,
             keeping: None,
             kept: Vec::new(),
             too_long: false,
@@ -189,7 +196,16 @@ impl Document {
 
     fn open(&mut self, byte: u8) {
         let entered = self.enter.take().filter(|_| self.depth == 1);
-        let looked_at = byte == b'{' && (self.depth == 0 || entered.is_some());
+        let looked_at = byte == b'{'
+            && match self.depth {
+                0 => true,
+                1 => entered.is_some_and(|within| within != Within::UsageOfItems),
+                2 => self.in_items,
+                _ => false,
+            };
+        if self.depth == 1 {
+            self.in_items = byte == b'[' && entered == Some(Within::UsageOfItems);
+        }
         self.within = entered.unwrap_or(self.within);
         self.depth = self.depth.saturating_add(1);
         self.set_place(if looked_at { Container::Key } else { Container::Other });
@@ -302,6 +318,31 @@ mod tests {
         for chunk in [1, 5, 1000] {
             let found = members(json, chunk);
             assert!(found.iter().map(|(member, text)| (*member, text.as_str())).eq(expected), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn the_items_of_a_named_list_are_searched_for_their_usage_alone() {
+        let selection = MemberSelection { inside: &[("choices", Within::UsageOfItems)], ..SELECTION };
+        let json = r#"{"id":"a","choices":[{"index":0,"id":"b","delta":{"usage":1,"more":[{"usage":2}]},"usage":{"n":1}},
+            [{"usage":3}],{"usage":{"n":2},"id":"c"},7],"model":"m","other":[{"usage":4}],"usage":null}"#;
+        let expected = [
+            (Member::Id, r#""a""#),
+            (Member::Usage, r#"{"n":1}"#),
+            (Member::Usage, r#"{"n":2}"#),
+            (Member::Model, r#""m""#),
+            (Member::Usage, "null"),
+        ];
+        for chunk in [1, 5, 1000] {
+            let found = members_of(selection, json, chunk);
+            assert!(found.iter().map(|(member, text)| (*member, text.as_str())).eq(expected), "{found:?}");
+        }
+        for other in [
+            r#"{"choices":{"usage":1}}"#,
+            r#"{"a":{"choices":[{"usage":1}]}}"#,
+            r#"{"choices":7,"a":[{"usage":1}]}"#,
+        ] {
+            assert!(members_of(selection, other, 3).is_empty(), "{other}");
         }
     }
 

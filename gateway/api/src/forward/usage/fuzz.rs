@@ -80,13 +80,22 @@ fn members_of(selection: MemberSelection, object: &str, within: Option<Within>, 
     let Members(members) = serde_json::from_str(object).unwrap();
     for (key, value) in members.iter().filter(|(key, _)| key.is_plain) {
         let inside = selection.inside.iter().find(|(name, _)| *name == key.text);
-        if let (None, Some((_, within)), true) = (within, inside, value.get().starts_with('{')) {
-            members_of(selection, value.get(), Some(*within), found);
+        match (within, inside, value.get().as_bytes().first()) {
+            (None, Some((_, Within::UsageOfItems)), Some(b'[')) => {
+                let items: Vec<&RawValue> = serde_json::from_str(value.get()).unwrap();
+                for item in items.iter().filter(|item| item.get().starts_with('{')) {
+                    members_of(selection, item.get(), Some(Within::UsageOfItems), found);
+                }
+            }
+            (None, Some((_, within @ (Within::All | Within::Usage))), Some(b'{')) => {
+                members_of(selection, value.get(), Some(*within), found);
+            }
+            (_, _, _) => {}
         }
         let member = selection.members.iter().find(|(name, _)| *name == key.text);
         let reads = |member: Member| match within.unwrap_or(Within::All) {
             Within::All => true,
-            Within::Usage => matches!(member, Member::Usage | Member::UsageMetadata),
+            Within::Usage | Within::UsageOfItems => matches!(member, Member::Usage | Member::UsageMetadata),
         };
         if let Some((_, member)) = member.filter(|(_, member)| reads(*member)) {
             found.push((*member, value.get().to_owned()));

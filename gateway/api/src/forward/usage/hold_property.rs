@@ -296,12 +296,14 @@ fn image() -> Value {
     json!({"type": "image_url", "image_url": {"url": "https://images.example/a.png"}})
 }
 
-/// The format in which a provider of OpenAI's shape answers at a path.
+/// The format of OpenAI in which a provider answers at a path, if it answers in one.
 fn openai_format(provider: &str, path: &str) -> OpenaiFormat {
     match provider {
         _ if path.ends_with("/responses") => OpenaiFormat::Responses,
         _ if path.ends_with("/embeddings") => OpenaiFormat::Embeddings,
         "groq" => OpenaiFormat::GroqsChat,
+        "moonshot" => OpenaiFormat::MoonshotsChat,
+        "google" if path.ends_with("/chat/completions") => OpenaiFormat::GooglesChat,
         _ => OpenaiFormat::Chat,
     }
 }

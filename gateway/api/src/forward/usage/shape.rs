@@ -21,7 +21,7 @@ pub(crate) enum Shape {
     OpenAi,
     /// Anthropic's messages.
     Anthropic,
-    /// Google's `usageMetadata`; its OpenAI-compatible paths report as OpenAI does.
+    /// Google's `usageMetadata`; its OpenAI-compatible paths report as OpenAI does, but thinking in the total alone.
     Google,
     /// Cohere's `usage` and `meta`, with the units that it bills; its OpenAI-compatible path reports as OpenAI does.
     Cohere,
@@ -99,8 +99,13 @@ impl Shape {
         ];
         let (members, inside, in_list): (_, &[_], _) = match self {
             Self::Standard => (MEMBERS, &[], false),
-            // A streamed response is reported inside its last event; a stream of Groq's in a member of its own.
-            Self::OpenAi => (MEMBERS, &[("response", Within::All), ("x_groq", Within::Usage)], false),
+            // A streamed response is reported inside its last event; a stream of Groq's in a member of its own, and one of
+            // Moonshot's in its last choice.
+            Self::OpenAi => (
+                MEMBERS,
+                &[("response", Within::All), ("x_groq", Within::Usage), ("choices", Within::UsageOfItems)],
+                false,
+            ),
             // A streamed message begins inside its first event.
             Self::Anthropic => (MEMBERS, &[("message", Within::All)], false),
             // A stream is a list of answers, unless the call requests server-sent events.
@@ -113,6 +118,12 @@ impl Shape {
         MemberSelection { members, inside, in_list }
     }
 
+    /// Whether the total in such a member may have output tokens that are in no other count. The totals of other providers
+    /// may differ from the sum of their counts for other reasons.
+    const fn total_has_more_output(self, member: Member) -> bool {
+        matches!((self, member), (Self::Google, Member::Usage))
+    }
+
     /// The paths of the counts within a member.
     const fn names(self, member: Member) -> &'static [(&'static [&'static str], Count)] {
         const OPENAI: &[(&[&str], Count)] = &[
@@ -121,11 +132,18 @@ impl Shape {
             (&["input_tokens"], Count::InputTokens),
             (&["completion_tokens"], Count::OutputTokens),
             (&["output_tokens"], Count::OutputTokens),
+            // One number may stand under several names: the last of them in this list counts.
+            // DeepSeek's.
             (&["prompt_cache_hit_tokens"], Count::CacheRead),
+            // Moonshot's.
+            (&["cached_tokens"], Count::CacheRead),
+            // Mistral's.
+            (&["num_cached_tokens"], Count::CacheRead),
+            (&["prompt_token_details", "cached_tokens"], Count::CacheRead),
             (&["prompt_tokens_details", "cached_tokens"], Count::CacheRead),
             (&["input_tokens_details", "cached_tokens"], Count::CacheRead),
-            // OpenRouter's.
             (&["prompt_tokens_details", "cache_write_tokens"], Count::CacheWrite),
+            (&["input_tokens_details", "cache_write_tokens"], Count::CacheWrite),
             // DashScope's.
             (&["prompt_tokens_details", "cache_creation_input_tokens"], Count::CacheWrite),
             (&["completion_tokens_details", "reasoning_tokens"], Count::Reasoning),
@@ -208,8 +226,12 @@ enum Count {
 #[derive(Debug, Clone, Default)]
 pub(super) struct TokenCounts {
     reported: BTreeMap<Count, Decimal>,
+    /// Counted beside the others: what Anthropic used to shorten the conversation before it answered.
+    compaction: BTreeMap<Count, Decimal>,
     /// How the last report counted reasoning tokens.
     thoughts: Thoughts,
+    /// Whether the rest of the total is output, beside what was reported as such.
+    rest_is_output: bool,
     seen: bool,
     invalid: bool,
 }
@@ -253,6 +275,9 @@ impl TokenCounts {
                 None => self.invalid = true,
             }
         }
+        if shape == Shape::Anthropic {
+            self.report_compaction(shape.names(name), &members);
+        }
         // Google reports reasoning tokens in addition to output tokens. So do some other providers; their total shows
         // it.
         let total_tells = || {
@@ -262,6 +287,30 @@ impl TokenCounts {
         };
         let beside = name == Member::UsageMetadata || (shape != Shape::Standard && total_tells());
         self.thoughts = if beside { Thoughts::Beside } else { Thoughts::Within };
+        self.rest_is_output = shape.total_has_more_output(name);
+    }
+
+    /// Reads the `iterations` of an answer. Its own counts leave out those that shortened the conversation, so these are
+    /// added. Those of other models have other prices.
+    fn report_compaction(&mut self, names: &[(&[&str], Count)], members: &JsonMembers<'_>) {
+        let Some(list) = member(members, &["iterations"]) else { return };
+        let Ok(iterations) = serde_json::from_str::<Vec<&RawValue>>(list) else { return };
+        let mut sums = BTreeMap::new();
+        for iteration in iterations {
+            let Ok(iteration) = serde_json::from_str::<JsonMembers<'_>>(iteration.get()) else { continue };
+            if member(&iteration, &["type"]) != Some("\"compaction\"") {
+                continue;
+            }
+            for (path, count) in names {
+                let Some(value) = member(&iteration, path) else { continue };
+                let sum: &mut Decimal = sums.entry(*count).or_default();
+                match believed(*count, value).map(|number| *sum + number) {
+                    Some(more) if more <= Decimal::from(MAX_COUNT) => *sum = more,
+                    Some(_) | None => self.invalid = true,
+                }
+            }
+        }
+        self.compaction = sums;
     }
 
     /// Reads the length of what was transcribed: a number, or a text with one.
@@ -291,11 +340,15 @@ impl TokenCounts {
         if !self.seen {
             return ReportedUsage::Nothing;
         }
-        let told = |count: Count| self.reported.get(&count).and_then(Decimal::to_u64);
+        let told = |count: Count| {
+            let parts = [self.reported.get(&count), self.compaction.get(&count)];
+            let parts = parts.into_iter().flatten().copied();
+            parts.reduce(|sum, part| sum + part).as_ref().and_then(Decimal::to_u64)
+        };
         let count = |count: Count| told(count).unwrap_or(0);
         let cached = Cached { read: count(Count::CacheRead), write: count(Count::CacheWrite) };
         let reasoning = count(Count::Reasoning);
-        // Each count is at most MAX_COUNT, so their sums cannot overflow.
+        // Each count is at most twice MAX_COUNT, so their sums cannot overflow.
         let excludes_cached = matches!(shape, Shape::Anthropic | Shape::Bedrock);
         let beside_input =
             count(Count::ToolInput) + if excludes_cached { cached.read + cached.write } else { 0 };
@@ -305,10 +358,14 @@ impl TokenCounts {
             (None, None) if beside_input == 0 && beside_output == 0 => {
                 Split { input: count(Count::Tokens), output: 0 }
             }
-            (input, output) => Split {
-                input: input.unwrap_or(0) + beside_input,
-                output: output.unwrap_or(0) + beside_output,
-            },
+            (input, output) => {
+                let rest = input.filter(|_| self.rest_is_output);
+                let rest = rest.map_or(0, |input| count(Count::Tokens).saturating_sub(input));
+                Split {
+                    input: input.unwrap_or(0) + beside_input,
+                    output: (output.unwrap_or(0) + beside_output).max(rest),
+                }
+            }
         };
         if cached.read + cached.write > tokens.input {
             return ReportedUsage::Inconsistent;

@@ -31,7 +31,7 @@ const STANDARD_TIERS: [&str; 5] = ["auto", "default", "standard", "standard_only
 
 /// The members that may request such a feature.
 const UNPRICED: [&str; 10] = [
-    // Anthropic bills what it writes when it compacts a conversation, beside the usage of the answer.
+    // What Anthropic reads and writes when it compacts a conversation is beyond the output limit, and so beyond each hold.
     "compaction",
     "context_management",
     // Models that answer instead of the one that is named.

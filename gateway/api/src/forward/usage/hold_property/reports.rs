@@ -25,6 +25,10 @@ pub(super) enum OpenaiFormat {
     Chat,
     /// Chat Completions with the usage of a stream in `x_groq`.
     GroqsChat,
+    /// Chat Completions with tokens of reasoning in the total alone.
+    GooglesChat,
+    /// Chat Completions with cached tokens beside the details, and the usage of a stream in its last choice.
+    MoonshotsChat,
     /// Responses.
     Responses,
     /// Embeddings, which have no stream and no output.
@@ -92,6 +96,7 @@ fn documents(shape: Shape, format: OpenaiFormat, form: Form, usage: &Usage) -> V
                 ],
             }
         }
+        (Shape::Google, form) if format == OpenaiFormat::GooglesChat => openais(format, form, usage),
         (Shape::Google, form) => {
             let report = |output: u64, reasoning: u64| {
                 json!({"candidates": [], "usageMetadata": {
@@ -147,21 +152,39 @@ fn documents(shape: Shape, format: OpenaiFormat, form: Form, usage: &Usage) -> V
 
 fn openais(format: OpenaiFormat, form: Form, usage: &Usage) -> Vec<Value> {
     let Split { input, output } = usage.tokens;
-    let (cached, reasoning) = (usage.cached.read, usage.reasoning_tokens);
-    let chat = json!({
+    let (Cached { read, write }, reasoning) = (usage.cached, usage.reasoning_tokens);
+    let mut chat = json!({
         "prompt_tokens": input, "completion_tokens": output, "total_tokens": input + output,
-        "prompt_tokens_details": {"cached_tokens": cached},
+        "prompt_tokens_details": {"cached_tokens": read, "cache_write_tokens": write},
         "completion_tokens_details": {"reasoning_tokens": reasoning},
     });
+    if format == OpenaiFormat::GooglesChat {
+        chat["completion_tokens"] = json!(output - reasoning);
+        chat["completion_tokens_details"] = Value::Null;
+        chat["prompt_tokens_details"] = json!({"cached_tokens": read});
+    }
+    if format == OpenaiFormat::MoonshotsChat {
+        chat["prompt_tokens_details"] = Value::Null;
+        chat["cached_tokens"] = json!(read);
+    }
     let text = json!({"choices": [{"delta": {"content": "a"}}], "usage": null});
     match (format, form) {
-        (OpenaiFormat::Chat | OpenaiFormat::GroqsChat, Form::Whole) => {
+        (
+            OpenaiFormat::Chat
+            | OpenaiFormat::GroqsChat
+            | OpenaiFormat::GooglesChat
+            | OpenaiFormat::MoonshotsChat,
+            Form::Whole,
+        ) => {
             vec![json!({"choices": [], "usage": chat})]
+        }
+        (OpenaiFormat::MoonshotsChat, Form::Stream | Form::BinaryStream) => {
+            vec![text, json!({"choices": [{"delta": {}, "finish_reason": "stop", "usage": chat}]})]
         }
         (OpenaiFormat::Embeddings, _) => {
             vec![json!({"data": [], "usage": {"prompt_tokens": input, "total_tokens": input}})]
         }
-        (OpenaiFormat::Chat, Form::Stream | Form::BinaryStream) => {
+        (OpenaiFormat::Chat | OpenaiFormat::GooglesChat, Form::Stream | Form::BinaryStream) => {
             vec![text, json!({"choices": [], "usage": chat})]
         }
         (OpenaiFormat::GroqsChat, Form::Stream | Form::BinaryStream) => vec![
@@ -171,7 +194,7 @@ fn openais(format: OpenaiFormat, form: Form, usage: &Usage) -> Vec<Value> {
         (OpenaiFormat::Responses, form) => {
             let report = json!({
                 "input_tokens": input, "output_tokens": output,
-                "input_tokens_details": {"cached_tokens": cached},
+                "input_tokens_details": {"cached_tokens": read, "cache_write_tokens": write},
                 "output_tokens_details": {"reasoning_tokens": reasoning},
             });
             match form {
@@ -215,11 +238,27 @@ fn a_usage_is_read_in_every_shape_whole_and_streamed() {
     };
     for shape in Shape::ALL {
         for form in [Form::Whole, Form::Stream, Form::BinaryStream] {
-            for format in [OpenaiFormat::Chat, OpenaiFormat::GroqsChat, OpenaiFormat::Responses] {
+            for format in [
+                OpenaiFormat::Chat,
+                OpenaiFormat::GroqsChat,
+                OpenaiFormat::GooglesChat,
+                OpenaiFormat::MoonshotsChat,
+                OpenaiFormat::Responses,
+            ] {
+                // No other provider's total says more than its counts.
+                if format == OpenaiFormat::GooglesChat && shape != Shape::Google {
+                    continue;
+                }
                 let read = read_report(shape, format, form, &usage);
                 let reports_cache = !matches!(shape, Shape::Standard | Shape::Cohere | Shape::Transcription);
-                let expected = if reports_cache { usage.cached.read } else { 0 };
-                assert_eq!(read.cached.read, expected, "{shape:?} {form:?} {format:?}");
+                let reports_writes = reports_cache
+                    && shape != Shape::Google
+                    && (shape, format) != (Shape::OpenAi, OpenaiFormat::MoonshotsChat);
+                let expected = Cached {
+                    read: if reports_cache { usage.cached.read } else { 0 },
+                    write: if reports_writes { usage.cached.write } else { 0 },
+                };
+                assert_eq!(read.cached, expected, "{shape:?} {form:?} {format:?}");
             }
         }
     }

@@ -67,6 +67,13 @@ fn cached_tokens_are_among_the_input_whichever_way_they_are_counted() {
     );
     assert_eq!(
         openai(
+            r#"{"input_tokens":75,"input_tokens_details":{"cached_tokens":5,"cache_write_tokens":60},"output_tokens":186,
+            "output_tokens_details":{"reasoning_tokens":24},"total_tokens":261}"#
+        ),
+        cached(75, 186, 5, 60, 24)
+    );
+    assert_eq!(
+        openai(
             r#"{"prompt_tokens":9,"completion_tokens":1,"prompt_cache_hit_tokens":6,"prompt_cache_miss_tokens":3}"#
         ),
         cached(9, 1, 6, 0, 0)
@@ -110,6 +117,43 @@ fn cached_tokens_are_among_the_input_whichever_way_they_are_counted() {
 }
 
 #[test]
+fn what_anthropic_used_to_shorten_a_conversation_is_beside_its_own_counts() {
+    let anthropic = |reports: &[&str]| reported(Shape::Anthropic, reports);
+    let message = r#"{"type":"message","input_tokens":23000,"output_tokens":1000}"#;
+    let shortened = |iterations: &str| {
+        format!(r#"{{"input_tokens":23000,"output_tokens":1000,"iterations":[{iterations}]}}"#)
+    };
+    let once = r#"{"type":"compaction","input_tokens":180000,"output_tokens":3500}"#;
+    assert_eq!(anthropic(&[&shortened(&format!("{once},{message}"))]), tokens(203_000, 4500));
+    assert_eq!(anthropic(&[&shortened(&format!("{once},{message},{once}"))]), tokens(383_000, 8000));
+    let cached_part = r#"{"type":"compaction","input_tokens":10,"cache_read_input_tokens":170000,"cache_creation_input_tokens":300,"output_tokens":3500}"#;
+    assert_eq!(
+        anthropic(&[&shortened(&format!("{cached_part},{message}"))]),
+        cached(193_310, 4500, 170_000, 300, 0)
+    );
+    // A stream tells of it with its last counts; a call that only shortens has no others.
+    let begun = r#"{"input_tokens":23000,"output_tokens":1}"#;
+    let ended = format!(r#"{{"output_tokens":1000,"iterations":[{once},{message}]}}"#);
+    assert_eq!(anthropic(&[begun, &ended]), tokens(203_000, 4500));
+    assert_eq!(anthropic(&[begun, &ended, &ended]), tokens(203_000, 4500));
+    let alone = format!(r#"{{"input_tokens":0,"output_tokens":0,"iterations":[{once}]}}"#);
+    assert_eq!(anthropic(&[&alone]), tokens(180_000, 3500));
+    // Other models have other prices.
+    let advised = r#"{"type":"advisor_message","model":"other","input_tokens":900,"output_tokens":90}"#;
+    for other in [message, advised, "7", r#"{"input_tokens":9}"#] {
+        assert_eq!(anthropic(&[&shortened(other)]), tokens(23_000, 1000), "{other}");
+    }
+    for other in ["null", "[]", "7"] {
+        let text = format!(r#"{{"input_tokens":5,"output_tokens":6,"iterations":{other}}}"#);
+        assert_eq!(anthropic(&[&text]), tokens(5, 6), "{other}");
+    }
+    let most = r#"{"type":"compaction","input_tokens":1000000000000}"#;
+    for invalid in [r#"{"type":"compaction","input_tokens":-1}"#, &format!("{most},{most}")] {
+        assert_eq!(anthropic(&[&shortened(invalid)]), ReportedUsage::Invalid, "{invalid}");
+    }
+}
+
+#[test]
 fn reasoning_beside_the_completion_is_output_where_the_total_says_so() {
     let openai = |text| reported(Shape::OpenAi, &[text]);
     let details = r#""completion_tokens_details":{"reasoning_tokens":91}"#;
@@ -117,6 +161,56 @@ fn reasoning_beside_the_completion_is_output_where_the_total_says_so() {
     assert_eq!(openai(&beside), cached(41, 178, 0, 0, 91));
     let within = format!(r#"{{"prompt_tokens":41,"completion_tokens":178,"total_tokens":219,{details}}}"#);
     assert_eq!(openai(&within), cached(41, 178, 0, 0, 91));
+}
+
+#[test]
+fn googles_total_has_the_thinking_that_its_openai_compatible_path_reports_nowhere_else() {
+    let google = |reports: &[&str]| reported(Shape::Google, reports);
+    let thought = r#"{"completion_tokens":1,"prompt_tokens":9,"total_tokens":103}"#;
+    assert_eq!(google(&[thought]), tokens(9, 94));
+    let chunks = [r#"{"completion_tokens":0,"prompt_tokens":9,"total_tokens":60}"#, thought];
+    assert_eq!(google(&chunks), tokens(9, 94));
+    assert_eq!(google(&[r#"{"completion_tokens":1,"prompt_tokens":9}"#]), tokens(9, 1));
+    assert_eq!(google(&[r#"{"completion_tokens":7,"prompt_tokens":9,"total_tokens":10}"#]), tokens(9, 7));
+    assert_eq!(google(&[r#"{"completion_tokens":7,"total_tokens":10}"#]), tokens(0, 7));
+    assert_eq!(google(&[r#"{"prompt_tokens":8,"total_tokens":8}"#]), tokens(8, 0));
+    // Tokens of reasoning that are reported count once, whether they are among the completion or not.
+    for completion in [1, 94] {
+        let details = format!(
+            r#"{{"completion_tokens":{completion},"prompt_tokens":9,"total_tokens":103,"prompt_tokens_details":{{"cached_tokens":4}},
+            "completion_tokens_details":{{"reasoning_tokens":93}}}}"#
+        );
+        assert_eq!(google(&[&details]), cached(9, 94, 4, 0, 93));
+    }
+    // In its own format each count stands by itself, and the total of another provider may have any reason.
+    let own =
+        r#"{"promptTokenCount":9,"candidatesTokenCount":1,"thoughtsTokenCount":93,"totalTokenCount":200}"#;
+    assert_eq!(google(&[own]), cached(9, 94, 0, 0, 93));
+    assert_eq!(reported(Shape::OpenAi, &[thought]), tokens(9, 1));
+    let absurd = r#"{"completion_tokens":1,"prompt_tokens":9,"total_tokens":-1}"#;
+    assert_eq!(google(&[absurd]), ReportedUsage::Invalid);
+}
+
+#[test]
+fn cached_tokens_beside_the_details_count_once() {
+    let openai = |text: &str| reported(Shape::OpenAi, &[text]);
+    let counts = r#""prompt_tokens":19,"completion_tokens":21,"total_tokens":40"#;
+    let details = r#""prompt_tokens_details":{"cached_tokens":10}"#;
+    for rest in [
+        // Moonshot's, without and with details.
+        r#""cached_tokens":10"#.to_owned(),
+        r#""cached_tokens":10,"prompt_tokens_details":null"#.to_owned(),
+        format!(r#""cached_tokens":10,{details}"#),
+        format!(r#"{details},"cached_tokens":10"#),
+        // Mistral's.
+        r#""num_cached_tokens":10"#.to_owned(),
+        r#""prompt_token_details":{"cached_tokens":10}"#.to_owned(),
+        format!(r#""num_cached_tokens":10,"prompt_token_details":{{"cached_tokens":10}},{details}"#),
+    ] {
+        assert_eq!(openai(&format!("{{{counts},{rest}}}")), cached(19, 21, 10, 0, 0), "{rest}");
+    }
+    let invalid = format!(r#"{{{counts},"cached_tokens":-1}}"#);
+    assert_eq!(openai(&invalid), ReportedUsage::Invalid);
 }
 
 #[test]
