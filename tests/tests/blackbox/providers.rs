@@ -269,7 +269,7 @@ fn what_a_provider_bills_besides_tokens_or_at_another_price_is_refused_on_a_mana
         let listed = names.iter().chain(&["anthropic"]).map(|name| {
             format!(r#"{{"provider":"{name}","model":"m","input_per_1m":"1","output_per_1m":"1"}}"#)
         });
-        let prices = prices(&Vec::from_iter(listed).join(","));
+        let prices = prices(&listed.collect::<Vec<_>>().join(","));
         let (managed, providers) = gateway_with(&names, Keys::Managed, &[&prices]).await;
         let merchant = Merchant::funded("1").await;
         let of_anthropic: &[&str] = &["compaction", "context_management", "fallbacks"];
