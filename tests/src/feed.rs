@@ -10,7 +10,7 @@ use futures_util::StreamExt as _;
 
 use crate::instance::{Instance, nats};
 use crate::log::{Logged, next_hash};
-use crate::wait::within;
+use crate::wait::{eventually_ok, within};
 
 /// The name of the stream of a partition.
 pub fn name(instance: &Instance, partition: i16) -> String {
@@ -125,9 +125,13 @@ pub async fn check(instance: &Instance, events: &[Logged]) {
 /// Asserts that a partition's feed begins with `events`, its beginning in the log. The hash chain is verified from the
 /// feed alone.
 pub async fn check_beginning(instance: &Instance, stream: &Stream, events: &[Logged]) {
-    let config = consumer::pull::OrderedConfig::default();
-    let consumer = stream.create_consumer(config).await.expect("the stream can be read");
-    let mut messages = consumer.messages().await.expect("the stream can be read");
+    // A cluster makes no consumer, and does not answer, while its servers choose the one that assigns consumers.
+    let mut messages = eventually_ok("the stream can be read", async || {
+        let config = consumer::pull::OrderedConfig::default();
+        let consumer = stream.create_consumer(config).await.map_err(|error| error.to_string())?;
+        consumer.messages().await.map_err(|error| error.to_string())
+    })
+    .await;
     let (mut position, mut previous) = (0, vec![0; 32]);
     let mut expected = events.iter();
     for number in 1.. {
