@@ -104,7 +104,10 @@ pub(super) fn usage(field: Field) -> Result<Usage, ResponseError> {
         cached = details.unsigned("cached_tokens")?;
         cache_written = details.unsigned("cache_write_tokens")?.unwrap_or(0);
     }
-    // Names of Moonshot, Mistral and DeepSeek. The gateway's metering knows them, too.
+    // Names of Mistral, Moonshot and DeepSeek. The gateway's metering knows them, too.
+    if let (None, Ok(Some(mut details))) = (cached, fields.object("prompt_token_details")) {
+        cached = details.unsigned("cached_tokens").ok().flatten();
+    }
     for name in ["cached_tokens", "num_cached_tokens", "prompt_cache_hit_tokens"] {
         cached = cached.or_else(|| fields.unsigned(name).ok().flatten());
     }
@@ -137,6 +140,11 @@ mod tests {
             (r#""cached_tokens":10,"prompt_tokens_details":null"#, 10),
             (r#""cached_tokens":10,"prompt_tokens_details":{"cached_tokens":10}"#, 10),
             (r#""num_cached_tokens":10"#, 10),
+            (r#""prompt_token_details":{"cached_tokens":10}"#, 10),
+            (
+                r#""prompt_token_details":{"cached_tokens":9},"prompt_tokens_details":{"cached_tokens":10}"#,
+                10,
+            ),
             (r#""prompt_cache_hit_tokens":10,"prompt_cache_miss_tokens":9"#, 10),
             (r#""cached_tokens":"many""#, 0),
         ] {

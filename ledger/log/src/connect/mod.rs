@@ -34,11 +34,13 @@ const KEEPALIVE_RETRIES: u32 = 3;
 const UNACKNOWLEDGED: Duration = Duration::from_secs(25);
 
 /// What Postgres, or a pooler before it, says while it starts or stops, or has no room for a session.
-const AWAY: [SqlState; 7] = [
+const AWAY: [SqlState; 8] = [
     SqlState::ADMIN_SHUTDOWN,
     SqlState::CRASH_SHUTDOWN,
     SqlState::CANNOT_CONNECT_NOW,
     SqlState::TOO_MANY_CONNECTIONS,
+    // PgBouncer's, for whatever keeps it from the server.
+    SqlState::PROTOCOL_VIOLATION,
     SqlState::CONNECTION_EXCEPTION,
     SqlState::CONNECTION_FAILURE,
     SqlState::SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION,

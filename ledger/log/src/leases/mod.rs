@@ -23,6 +23,7 @@ use tokio_util::task::TaskTracker;
 
 use self::fits::{Fit, KnownFits};
 use self::plan::{View, plan};
+use self::routes::Read;
 pub use self::routes::{Elsewhere, LedPartitions, Route, Routes};
 use self::statements::{Holder, Rows, Statements};
 use crate::appender::Lease;
@@ -355,7 +356,7 @@ impl Leases {
     fn publish(&self, rows: Option<&Rows>) {
         let Some(rows) = rows else {
             let last = Routes::clone(&self.routes.borrow());
-            self.routes.send_replace(Arc::new(Routes { is_current: false, ..last }));
+            self.routes.send_replace(Arc::new(Routes { read: Read::No, ..last }));
             return;
         };
         let route = |(number, lease): (i16, &statements::LeaseRow)| {
@@ -371,7 +372,7 @@ impl Leases {
             }
         };
         let of: Vec<Route> = (0..).zip(&rows.leases).map(route).collect();
-        let routes = Routes { unled: unled::among(&of, rows, &self.given_up), of, is_current: true };
+        let routes = Routes { unled: unled::among(&of, rows, &self.given_up), of, read: Read::Yes };
         self.routes.send_if_modified(|known| {
             let is_new = **known != routes;
             if is_new {

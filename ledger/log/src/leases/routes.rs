@@ -47,20 +47,29 @@ pub struct Routes {
     pub(super) of: Vec<Route>,
     /// Those whose gateway cannot lead them.
     pub(super) unled: BTreeSet<Partition>,
-    /// Whether the last round could read the leases.
-    pub(super) is_current: bool,
+    /// Whether the leases could be read.
+    pub(super) read: Read,
+}
+
+/// Whether the last round could read the leases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Read {
+    /// There was none yet.
+    NotYet,
+    Yes,
+    No,
 }
 
 impl Routes {
     /// No leader is known yet.
     pub(super) fn unknown(partitions: usize) -> Self {
-        Self { of: vec![Route::Unknown; partitions], unled: BTreeSet::new(), is_current: true }
+        Self { of: vec![Route::Unknown; partitions], unled: BTreeSet::new(), read: Read::NotYet }
     }
 
     /// A single partition that is led there.
     #[cfg(test)]
     pub(crate) fn of_one(route: Route) -> Self {
-        Self { of: vec![route], unled: BTreeSet::new(), is_current: true }
+        Self { of: vec![route], unled: BTreeSet::new(), read: Read::Yes }
     }
 
     /// Where `partition` is led.
@@ -81,9 +90,9 @@ impl Routes {
         self.those(|route| *route == Route::Unknown).len() + self.unled.len()
     }
 
-    /// Whether the leases could be read lately.
-    pub const fn is_current(&self) -> bool {
-        self.is_current
+    /// Whether the leases could be read lately, or are about to be for the first time.
+    pub fn is_current(&self) -> bool {
+        self.read != Read::No
     }
 }
 
@@ -98,11 +107,11 @@ impl LedPartitions {
         self.0.borrow().those(|route| matches!(route, Route::Here(_)))
     }
 
-    /// How many partitions this gateway leads, and how many nobody is known to lead; `None` while the leases cannot be read.
+    /// How many partitions this gateway leads, and how many nobody is known to lead; `None` while the leases are not read.
     pub fn counts(&self) -> Option<(usize, usize)> {
         let routes = self.0.borrow();
         let led = routes.those(|route| matches!(route, Route::Here(_))).len();
-        routes.is_current().then(|| (led, routes.without_leader()))
+        (routes.read == Read::Yes).then(|| (led, routes.without_leader()))
     }
 
     /// Whether commands can find their leaders: the leases could be read lately, and some partition has a leader. A partition

@@ -107,16 +107,42 @@ pub(crate) fn content(body: &[u8]) -> Content {
     counted.map_or(Content::Text, |undescribed| Content::Tools { undescribed })
 }
 
-/// Whether an item of the input is neither a message, which has a role, nor of a type: it may name one that the provider keeps.
+/// Types of items of an input whose content stands in them, beside messages.
+const WHOLE_ITEMS: [&str; 10] = [
+    "apply_patch_call",
+    "apply_patch_call_output",
+    "custom_tool_call",
+    "custom_tool_call_output",
+    "function_call",
+    "function_call_output",
+    "local_shell_call",
+    "local_shell_call_output",
+    "shell_call",
+    "shell_call_output",
+];
+
+/// Whether an item of the input may name one that the provider keeps. Reasoning does so by its id, also beside a type.
 fn names_stored_item(input: &Tree) -> bool {
-    let is_named = |item: &Tree| match item {
-        Tree::Object(members) => {
-            let is_text = |name| Tree::all(members, name).any(|value| matches!(value, Tree::Text(_)));
-            !is_text("type") && !is_text("role")
+    let is_whole = |members: &[(String, Tree)]| {
+        // What readers may understand in two ways is no such text.
+        let text = |name: &str| {
+            let mut spelled = members.iter().filter(|(given, _)| given.eq_ignore_ascii_case(name));
+            match (spelled.next(), spelled.next()) {
+                (Some((given, Tree::Text(text))), None) if given == name => Some(text.as_str()),
+                _ => None,
+            }
+        };
+        let has = |name: &str| members.iter().any(|(given, _)| given == name);
+        match text("type") {
+            Some("message") => has("content"),
+            Some("reasoning") => !Tree::all(members, "id").any(|id| !matches!(id, Tree::Null)),
+            Some(kind) => WHOLE_ITEMS.contains(&kind),
+            // A message needs no type.
+            None => Tree::all(members, "type").next().is_none() && text("role").is_some() && has("content"),
         }
-        Tree::Array(_) | Tree::Text(_) | Tree::Null | Tree::Other => false,
     };
-    matches!(input, Tree::Array(items) if items.iter().any(is_named))
+    let names = |item: &Tree| matches!(item, Tree::Object(members) if !is_whole(members));
+    matches!(input, Tree::Array(items) if items.iter().any(names))
 }
 
 /// Types of tools that the body describes.
@@ -191,6 +217,8 @@ mod tests {
             r#"{"contents":[{"parts":[{"text":"x"}]}],"generationConfig":{"responseSchema":{"properties":{"source":{"type":"string"}}}}}"#,
             r#"{"prompt":["a","b"]}"#,
             r#"{"input":["a","b"]}"#,
+            r#"{"input":[{"type":"reasoning","id":null,"summary":[{"type":"summary_text","text":"x"}]}]}"#,
+            r#"{"input":[{"type":"message","id":"msg_1","role":"assistant","content":[{"type":"output_text","text":"x"}]}]}"#,
             r#"{"input":[{"role":"user","content":"x"},{"type":"function_call","call_id":"c","name":"f","arguments":"{}"}]}"#,
         ] {
             assert_eq!(content(body.as_bytes()), Content::Text, "{body}");
@@ -274,6 +302,14 @@ mod tests {
             r#"{"input":[{"id":"msg_1"}]}"#,
             r#"{"input":[{"role":"user","content":"x"},{"type":null,"id":"msg_1"}]}"#,
             r#"{"Input":[{"id":"msg_1","type":7}]}"#,
+            r#"{"input":[{"id":"msg_1","type":"message"}]}"#,
+            r#"{"input":[{"id":"msg_1","type":"message","type":null,"content":"x"}]}"#,
+            r#"{"input":[{"id":"msg_1","Type":"message","content":"x"}]}"#,
+            r#"{"input":[{"id":"msg_1","ROLE":"user","content":"x"}]}"#,
+            r#"{"input":[{"id":"msg_1","role":"user"}]}"#,
+            r#"{"input":[{"type":"reasoning","id":"rs_1","summary":[]},{"type":"function_call_output","call_id":"c","output":"x"}]}"#,
+            r#"{"input":[{"type":"image_generation_call","id":"ig_1"}]}"#,
+            r#"{"input":[{"type":"function_call","type":"reasoning","id":"rs_1"}]}"#,
             r#"{"message":"x","conversation_id":"c"}"#,
             "[]",
             "x",

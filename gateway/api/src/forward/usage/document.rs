@@ -12,6 +12,8 @@ const MAX_KEY: usize = 32;
 pub(super) enum Member {
     Usage,
     UsageMetadata,
+    /// The usage of an item of a list, such as a choice.
+    ItemUsage,
     Id,
     Model,
     Created,
@@ -36,7 +38,8 @@ impl Within {
     /// Whether `member` is read.
     pub(super) const fn reads(self, member: Member) -> bool {
         match (self, member) {
-            (Self::All, _) | (Self::Usage | Self::UsageOfItems, Member::Usage | Member::UsageMetadata) => {
+            (Self::All, _)
+            | (Self::Usage | Self::UsageOfItems, Member::Usage | Member::UsageMetadata | Member::ItemUsage) => {
                 true
             }
             (
@@ -218,7 +221,8 @@ impl Document {
         let member = self.selection.members.iter().find(|(name, _)| name.as_bytes() == key);
         let within = if self.depth == 1 { Within::All } else { self.within };
         if let Some((_, member)) = member.filter(|(_, member)| within.reads(*member)) {
-            self.keeping = Some((*member, self.depth));
+            let member = if within == Within::UsageOfItems { Member::ItemUsage } else { *member };
+            self.keeping = Some((member, self.depth));
             self.kept.clear();
             self.too_long = false;
         }
@@ -328,8 +332,8 @@ mod tests {
             [{"usage":3}],{"usage":{"n":2},"id":"c"},7],"model":"m","other":[{"usage":4}],"usage":null}"#;
         let expected = [
             (Member::Id, r#""a""#),
-            (Member::Usage, r#"{"n":1}"#),
-            (Member::Usage, r#"{"n":2}"#),
+            (Member::ItemUsage, r#"{"n":1}"#),
+            (Member::ItemUsage, r#"{"n":2}"#),
             (Member::Model, r#""m""#),
             (Member::Usage, "null"),
         ];

@@ -99,10 +99,10 @@ impl Findings {
             }
             match member {
                 // The first invalid one decides: whoever repeats it a million times causes no further work.
-                Member::Usage | Member::UsageMetadata | Member::Duration if counts.is_invalid() => {}
-                Member::Usage | Member::UsageMetadata => {
-                    counts.report(*shape, member, text);
-                    if text != "null" {
+                Member::Usage | Member::UsageMetadata | Member::ItemUsage | Member::Duration
+                    if counts.is_invalid() => {}
+                Member::Usage | Member::UsageMetadata | Member::ItemUsage => {
+                    if counts.report(*shape, member, text) {
                         *reports = reports.saturating_add(1);
                         *raw_usage = Some(clean_answer(text, MAX_RAW));
                     }

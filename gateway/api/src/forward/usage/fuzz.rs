@@ -98,7 +98,9 @@ fn members_of(selection: MemberSelection, object: &str, within: Option<Within>, 
             Within::Usage | Within::UsageOfItems => matches!(member, Member::Usage | Member::UsageMetadata),
         };
         if let Some((_, member)) = member.filter(|(_, member)| reads(*member)) {
-            found.push((*member, value.get().to_owned()));
+            let is_of_item = within == Some(Within::UsageOfItems);
+            let member = if is_of_item { Member::ItemUsage } else { *member };
+            found.push((member, value.get().to_owned()));
         }
     }
 }

@@ -232,8 +232,18 @@ pub(super) struct TokenCounts {
     thoughts: Thoughts,
     /// Whether the rest of the total is output, beside what was reported as such.
     rest_is_output: bool,
-    seen: bool,
+    /// What has a usage so far. That of the whole answer has those of its parts in it.
+    of: Reported,
     invalid: bool,
+}
+
+/// What a provider has reported the usage of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Reported {
+    #[default]
+    Nothing,
+    Part,
+    Whole,
 }
 
 /// Whether the reported output tokens include reasoning tokens.
@@ -256,15 +266,16 @@ fn member<'a>(members: &JsonMembers<'a>, path: &[&str]) -> Option<&'a str> {
 }
 
 impl TokenCounts {
-    /// Reads the text of a usage member. `null` reports nothing.
-    pub(super) fn report(&mut self, shape: Shape, name: Member, text: &str) {
-        if text == "null" {
-            return;
+    /// Reads the text of a usage member. Returns whether it reports something: `null` does not.
+    pub(super) fn report(&mut self, shape: Shape, name: Member, text: &str) -> bool {
+        let of = if name == Member::ItemUsage { Reported::Part } else { Reported::Whole };
+        if text == "null" || (of, self.of) == (Reported::Part, Reported::Whole) {
+            return false;
         }
-        self.seen = true;
+        self.of = of;
         let Ok(members) = serde_json::from_str::<JsonMembers<'_>>(text) else {
             self.invalid = true;
-            return;
+            return true;
         };
         for (path, count) in shape.names(name) {
             let Some(value) = member(&members, path) else { continue };
@@ -288,6 +299,7 @@ impl TokenCounts {
         let beside = name == Member::UsageMetadata || (shape != Shape::Standard && total_tells());
         self.thoughts = if beside { Thoughts::Beside } else { Thoughts::Within };
         self.rest_is_output = shape.total_has_more_output(name);
+        true
     }
 
     /// Reads the `iterations` of an answer. Its own counts leave out those that shortened the conversation, so these are
@@ -318,7 +330,7 @@ impl TokenCounts {
         if text == "null" {
             return;
         }
-        self.seen = true;
+        self.of = Reported::Whole;
         match believed(Count::Duration, text.trim_matches('"')) {
             Some(seconds) => {
                 self.reported.insert(Count::Duration, seconds);
@@ -337,18 +349,21 @@ impl TokenCounts {
         if self.invalid {
             return ReportedUsage::Invalid;
         }
-        if !self.seen {
+        if self.of == Reported::Nothing {
             return ReportedUsage::Nothing;
         }
-        let told = |count: Count| {
+        let sum = |count: Count| {
             let parts = [self.reported.get(&count), self.compaction.get(&count)];
-            let parts = parts.into_iter().flatten().copied();
-            parts.reduce(|sum, part| sum + part).as_ref().and_then(Decimal::to_u64)
+            parts.into_iter().flatten().copied().reduce(|sum, part| sum + part)
         };
+        if self.compaction.keys().filter_map(|count| sum(*count)).any(|sum| sum > Decimal::from(MAX_COUNT)) {
+            return ReportedUsage::Invalid;
+        }
+        let told = |count: Count| sum(count).as_ref().and_then(Decimal::to_u64);
         let count = |count: Count| told(count).unwrap_or(0);
         let cached = Cached { read: count(Count::CacheRead), write: count(Count::CacheWrite) };
         let reasoning = count(Count::Reasoning);
-        // Each count is at most twice MAX_COUNT, so their sums cannot overflow.
+        // Each count is at most MAX_COUNT, so their sums cannot overflow.
         let excludes_cached = matches!(shape, Shape::Anthropic | Shape::Bedrock);
         let beside_input =
             count(Count::ToolInput) + if excludes_cached { cached.read + cached.write } else { 0 };

@@ -148,9 +148,26 @@ fn what_anthropic_used_to_shorten_a_conversation_is_beside_its_own_counts() {
         assert_eq!(anthropic(&[&text]), tokens(5, 6), "{other}");
     }
     let most = r#"{"type":"compaction","input_tokens":1000000000000}"#;
-    for invalid in [r#"{"type":"compaction","input_tokens":-1}"#, &format!("{most},{most}")] {
+    // Also beside the counts of the answer.
+    for invalid in [r#"{"type":"compaction","input_tokens":-1}"#, &format!("{most},{most}"), most] {
         assert_eq!(anthropic(&[&shortened(invalid)]), ReportedUsage::Invalid, "{invalid}");
     }
+}
+
+#[test]
+fn the_usage_of_a_choice_counts_only_where_none_of_the_whole_answer_was_reported() {
+    let (part, whole) = (
+        r#"{"prompt_tokens":5,"completion_tokens":2,"cached_tokens":1}"#,
+        r#"{"prompt_tokens":5,"completion_tokens":9}"#,
+    );
+    let mut counts = TokenCounts::default();
+    assert!(!counts.report(Shape::OpenAi, Member::ItemUsage, "null"));
+    assert!(counts.report(Shape::OpenAi, Member::ItemUsage, part));
+    assert_eq!(counts.reported(Shape::OpenAi), cached(5, 2, 1, 0, 0));
+    let mut counts = TokenCounts::default();
+    assert!(counts.report(Shape::OpenAi, Member::Usage, whole));
+    assert!(!counts.report(Shape::OpenAi, Member::ItemUsage, part), "it is a part of the whole");
+    assert_eq!(counts.reported(Shape::OpenAi), tokens(5, 9));
 }
 
 #[test]
