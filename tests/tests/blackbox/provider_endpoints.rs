@@ -1,6 +1,7 @@
 //! Endpoints of built-in providers besides chat: speech, transcriptions, embeddings, images, files, batches, and Amazon
 //! Bedrock's. What reports usage is metered; what does not is not sold on a managed key.
 
+use farthing_tests::client::Body;
 use farthing_tests::instance::Instance;
 use farthing_tests::managed::Managed;
 use farthing_tests::merchant::{Merchant, forward, token};
@@ -52,6 +53,18 @@ fn speech_is_billed_by_the_characters_of_its_input() {
         let metered = merchant.charged(&response).await;
         assert_eq!(metered["model_cost"]["total"], "0.0060000000", "for information");
         assert_eq!(metered["fee"]["amount"], "0.6000000000");
+
+        // What is no text has no characters that could be billed.
+        let calls = endpoint.calls().len();
+        for input in [r#"["a text"]"#, "7", "null", r#""half of a pair: \ud800""#] {
+            let body = format!(r#"{{"model":"tts-ours","voice":"v","input":{input}}}"#);
+            let request = forward("POST", &endpoint.url)
+                .header("Content-Type", "application/json")
+                .body(Body::Whole(body.into_bytes()));
+            let refused = managed.send(&merchant.secret_key, request).await.refused(400, "validation_error");
+            assert_eq!(refused["issues"][0]["path"], json!(["input"]), "{input}");
+        }
+        assert_eq!(endpoint.calls().len(), calls);
 
         // Sound reports no tokens, so a price by tokens would bill nothing.
         let refused = managed.send(&merchant.secret_key, ask("tts-by-tokens")).await;

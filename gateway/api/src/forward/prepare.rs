@@ -317,6 +317,9 @@ async fn finish(
         }
     }
     if provider.billed_by(&target) == BilledBy::InputCharacters {
+        if is_managed && options.input_characters.is_none() {
+            return Err(ApiError::issue(["input"], "must be a text: the price is one for its characters"));
+        }
         usage_limit = usage_limit.with_sent_characters(options.input_characters);
     }
     let provider_key_type = provider_key.key_type();
