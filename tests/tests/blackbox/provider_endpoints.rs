@@ -73,9 +73,7 @@ fn speech_is_billed_by_the_characters_of_its_input() {
             refused["message"].as_str().unwrap().contains("neither per_character nor per_request"),
             "{refused}"
         );
-        let twice = farthing_tests::client::Body::Whole(
-            br#"{"model":"tts-ours","input":"x","input":"a much longer text"}"#.to_vec(),
-        );
+        let twice = Body::Whole(br#"{"model":"tts-ours","input":"x","input":"a much longer text"}"#.to_vec());
         let twice = forward("POST", &endpoint.url).header("Content-Type", "application/json").body(twice);
         managed.send(&merchant.secret_key, twice).await.refused(400, "validation_error");
         assert_eq!(endpoint.calls().len(), 2);
@@ -137,7 +135,7 @@ fn a_form_with_sound_that_gives_a_decisive_field_twice_is_refused() {
             let form = format!("{}--b1--\r\n", fields.iter().map(part).collect::<String>());
             let request = forward("POST", &endpoint.url)
                 .header("Content-Type", "multipart/form-data; boundary=b1")
-                .body(farthing_tests::client::Body::Whole(form.into_bytes()));
+                .body(Body::Whole(form.into_bytes()));
             managed.send(credential, request).await
         };
         for (fields, name) in [
@@ -195,7 +193,7 @@ fn a_transcription_is_billed_by_the_seconds_that_its_answer_reports() {
             let endpoint =
                 managed.openai.endpoint_ending("/v1/audio/transcriptions", move |_| json_text(200, answer));
             let request = |credential: &str| {
-                let body = farthing_tests::client::Body::Whole(form.as_bytes().to_vec());
+                let body = Body::Whole(form.as_bytes().to_vec());
                 let request = forward("POST", &endpoint.url).bearer(credential);
                 request.header("Content-Type", "multipart/form-data; boundary=b1").body(body)
             };
