@@ -126,7 +126,7 @@ pub fn is_away(error: &(dyn std::error::Error + 'static)) -> bool {
     if let Some(code) = of_postgres.code() {
         return AWAY.contains(code);
     }
-    // rustls says as one of invalid data what it refuses.
+    // An error of rustls is one of invalid data.
     let is_of_network = |error: &io::Error| error.kind() != io::ErrorKind::InvalidData;
     of_postgres.is_closed() || causes(error).filter_map(|error| error.downcast_ref()).any(is_of_network)
 }
@@ -155,6 +155,27 @@ pub fn redacted(error: &tokio_postgres::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_server_that_cannot_be_reached_is_away_and_one_that_offers_no_tls_is_not() {
+        let error = async |port: u16, mode: &str| {
+            let url = format!("postgres://u@127.0.0.1:{port}/d?sslmode={mode}");
+            connect(&url, Role::Gateway).await.unwrap_err()
+        };
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let without_tls = async {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            tokio::io::AsyncWriteExt::write_all(&mut socket, b"N").await.unwrap();
+            socket
+        };
+        let (refused, _socket) = tokio::join!(error(port, "require"), without_tls);
+        assert!(!is_away(&refused), "{refused}");
+        drop(listener);
+        let away = error(port, "disable").await;
+        assert!(is_away(&away) && is_away(&SessionsError::from(away)));
+        assert!(!is_away(&connect("postgres://u@h/d?port=none", Role::Gateway).await.unwrap_err()));
+    }
 
     #[test]
     fn a_lost_server_is_noticed_within_half_a_minute_unless_the_url_says_otherwise() {

@@ -272,6 +272,9 @@ impl TokenCounts {
         if text == "null" || (of, self.of) == (Reported::Part, Reported::Whole) {
             return false;
         }
+        if (self.of, of) == (Reported::Part, Reported::Whole) {
+            self.reported.clear();
+        }
         self.of = of;
         let Ok(members) = serde_json::from_str::<JsonMembers<'_>>(text) else {
             self.invalid = true;

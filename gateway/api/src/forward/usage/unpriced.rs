@@ -1,6 +1,6 @@
 //! Features that a provider charges for besides tokens at their standard price: priority, searches, containers,
-//! longer-lived caches, further turns that the answer's usage leaves out, other models. The catalogue does not list their prices, so calls on managed keys may not use them. Features
-//! that are not known to be free count as charged for. Pure.
+//! longer-lived caches, the compaction of conversations, other models. The catalogue does not list their prices, so calls
+//! on managed keys may not use them. Features that are not known to be free count as charged for. Pure.
 
 use std::fmt;
 

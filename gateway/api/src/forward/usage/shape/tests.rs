@@ -164,6 +164,8 @@ fn the_usage_of_a_choice_counts_only_where_none_of_the_whole_answer_was_reported
     assert!(!counts.report(Shape::OpenAi, Member::ItemUsage, "null"));
     assert!(counts.report(Shape::OpenAi, Member::ItemUsage, part));
     assert_eq!(counts.reported(Shape::OpenAi), cached(5, 2, 1, 0, 0));
+    assert!(counts.report(Shape::OpenAi, Member::Usage, whole));
+    assert_eq!(counts.reported(Shape::OpenAi), tokens(5, 9), "nothing of the part is left");
     let mut counts = TokenCounts::default();
     assert!(counts.report(Shape::OpenAi, Member::Usage, whole));
     assert!(!counts.report(Shape::OpenAi, Member::ItemUsage, part), "it is a part of the whole");
