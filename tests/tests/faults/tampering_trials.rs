@@ -344,6 +344,15 @@ fn every_change_of_a_read_row_is_found() {
                 scene.sql.query_one(&has_rows, &[]).await.unwrap().get::<_, bool>(0).then_some(())
             })
             .await;
+            // A row is found at its checkpoint, which must not move during a trial.
+            let behind = format!(
+                "SELECT EXISTS (SELECT FROM ledger.heads AS h LEFT JOIN {schema}.checkpoint AS c USING (partition)
+                    WHERE h.position > 0 AND c.position IS DISTINCT FROM h.position)"
+            );
+            eventually(&format!("{schema} has reached the end of the log"), async || {
+                (!scene.sql.query_one(&behind, &[]).await.unwrap().get::<_, bool>(0)).then_some(())
+            })
+            .await;
             tables.push((schema, table));
         }
         assert!(tables.len() >= 23, "{tables:?}");

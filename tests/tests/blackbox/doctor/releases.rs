@@ -65,11 +65,15 @@ fn the_newest_postgres_is_migrated_and_is_well() {
         report.expect("database.migrations", "ok", "");
         report.expect("database.append_only", "ok", "");
         report.expect("rights.roles", "ok", "");
+        // The disk is the machine's: it may be nearly full.
+        let of_server = |verdict| {
+            let mut checks = report.with(verdict);
+            checks.retain(|check| *check != "postgres.disk");
+            checks
+        };
         // Nothing is wrong but that nothing runs.
-        assert_eq!(report.with("failed"), ["processes.gateways", "processes.leaders", "processes.projector"]);
-        // The programs from npm are built without lz4. The disk is the machine's.
-        let mut warnings = report.with("warning");
-        warnings.retain(|check| *check != "postgres.disk");
-        assert_eq!(warnings, ["postgres.compression"]);
+        assert_eq!(of_server("failed"), ["processes.gateways", "processes.leaders", "processes.projector"]);
+        // The programs from npm are built without lz4.
+        assert_eq!(of_server("warning"), ["postgres.compression"]);
     });
 }
