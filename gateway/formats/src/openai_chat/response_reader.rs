@@ -49,10 +49,11 @@ fn message(mut fields: Fields, about: &About) -> Result<Vec<Part>, ResponseError
     if let Some(text) = reasoning(&mut fields)? {
         parts.push(Part::Reasoning { text, signature: None });
     }
-    if let Some(content) = fields.take("content") {
-        let text = content.text()?;
-        if !text.is_empty() {
-            parts.push(Part::Text(text));
+    for piece in fields.take("content").map_or(Ok(Vec::new()), content)? {
+        match piece {
+            Piece::Text(text) | Piece::Reasoning(text) if text.is_empty() => {}
+            Piece::Text(text) => parts.push(Part::Text(text)),
+            Piece::Reasoning(text) => parts.push(Part::Reasoning { text, signature: None }),
         }
     }
     if let Some(refusal) = fields.text("refusal")? {
@@ -76,6 +77,34 @@ fn message(mut fields: Fields, about: &About) -> Result<Vec<Part>, ResponseError
     Ok(parts)
 }
 
+/// A piece of the content of a message or a delta.
+pub(super) enum Piece {
+    Text(String),
+    Reasoning(String),
+}
+
+/// The pieces of the content of a message or a delta: a text, or Mistral's list of texts and thinking.
+pub(super) fn content(field: Field) -> Result<Vec<Piece>, ResponseError> {
+    if !matches!(field.value(), Json::List(_)) {
+        return Ok(vec![Piece::Text(field.text()?)]);
+    }
+    let mut pieces = Vec::new();
+    for item in field.list()? {
+        let mut item = item.object()?;
+        let kind = item.require("type")?;
+        match kind.value().as_text() {
+            Some("text") => pieces.push(Piece::Text(item.require("text")?.text()?)),
+            Some("thinking") => {
+                let texts = item.require("thinking")?.list()?.into_iter();
+                let texts = texts.map(|text| text.object()?.require("text")?.text());
+                pieces.push(Piece::Reasoning(texts.collect::<Result<String, _>>()?));
+            }
+            _ => return Err(kind.unsupported(format!("{} is not known", kind.value().to_text())).into()),
+        }
+    }
+    Ok(pieces)
+}
+
 /// Takes the reasoning of a message or a delta. OpenAI shows none here; other providers have one of two names for it.
 pub(super) fn reasoning(fields: &mut Fields) -> Result<Option<String>, ResponseError> {
     let text = match fields.text("reasoning_content")? {
@@ -88,8 +117,9 @@ pub(super) fn reasoning(fields: &mut Fields) -> Result<Option<String>, ResponseE
 /// Reads why an answer ended.
 pub(super) fn finish(field: &Field) -> Result<Finish, ResponseError> {
     match field.value().as_text() {
-        Some("stop") => Ok(Finish::Stop),
-        Some("length") => Ok(Finish::Length),
+        // Together's `eos` and Mistral's `model_length` are among them.
+        Some("stop" | "eos") => Ok(Finish::Stop),
+        Some("length" | "model_length") => Ok(Finish::Length),
         Some("tool_calls" | "function_call") => Ok(Finish::ToolCalls),
         Some("content_filter") => Ok(Finish::Filtered),
         _ => Err(field.unsupported(format!("{} is not known", field.value().to_text())).into()),
@@ -101,7 +131,7 @@ pub(super) fn usage(field: Field) -> Result<Usage, ResponseError> {
     let mut fields = field.object()?;
     let (mut cached, mut cache_written, mut reasoning) = (None, 0, None);
     if let Some(mut details) = fields.object("prompt_tokens_details")? {
-        cached = details.unsigned("cached_tokens")?;
+        cached = details.unsigned("cached_tokens")?.filter(|cached| *cached > 0);
         cache_written = details.unsigned("cache_write_tokens")?.unwrap_or(0);
     }
     // Names of Mistral, Moonshot and DeepSeek. The gateway's metering knows them, too.
@@ -146,6 +176,7 @@ mod tests {
                 10,
             ),
             (r#""prompt_cache_hit_tokens":10,"prompt_cache_miss_tokens":9"#, 10),
+            (r#""cached_tokens":10,"prompt_tokens_details":{"cached_tokens":0}"#, 10),
             (r#""cached_tokens":"many""#, 0),
         ] {
             let text = format!(r#"{{"prompt_tokens":19,"completion_tokens":21,{counts}}}"#);

@@ -6,7 +6,7 @@ use crate::error::ResponseError;
 use crate::fields::{Field, Fields};
 use crate::provider_error::ProviderError;
 
-use super::response_reader::{about, finish, is_empty_list, reasoning, usage};
+use super::response_reader::{Piece, about, content, finish, is_empty_list, reasoning, usage};
 
 /// A reader of a stream.
 pub(crate) fn stream_reader() -> Box<dyn StreamReader> {
@@ -65,8 +65,13 @@ impl StreamReader for Reader {
 impl Reader {
     fn delta(&mut self, mut fields: Fields, deltas: &mut Vec<Delta>) -> Result<(), ResponseError> {
         deltas.extend(reasoning(&mut fields)?.map(Delta::Reasoning));
-        let text = fields.text("content")?.filter(|text| !text.is_empty());
-        deltas.extend(text.map(Delta::Text));
+        for piece in fields.take("content").map_or(Ok(Vec::new()), content)? {
+            match piece {
+                Piece::Text(text) | Piece::Reasoning(text) if text.is_empty() => {}
+                Piece::Text(text) => deltas.push(Delta::Text(text)),
+                Piece::Reasoning(text) => deltas.push(Delta::Reasoning(text)),
+            }
+        }
         if let Some(refusal) = fields.text("refusal")?.filter(|text| !text.is_empty()) {
             self.has_refusal = true;
             deltas.push(Delta::Refusal(refusal));
