@@ -57,7 +57,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 struct Program {
     /// Archive of old ranges of the log, such as `file:///srv/archive` or `s3://bucket/folder`. Whoever reads the log from its
     /// beginning needs it once something was archived.
-    #[arg(long, env = "FARTHING_ARCHIVE", hide_env_values = true, value_name = "URL", global = true, value_parser = archive::location)]
+    #[arg(long, env = "FARTHING_ARCHIVE", hide_env_values = true, value_name = "URL", global = true)]
     archive: Option<String>,
     #[command(subcommand)]
     role: Role,

@@ -51,8 +51,3 @@ fn report(what: &str, range: &ArchivedRange) {
         range.partition, range.first_position, range.last_position, range.object, range.bytes
     ));
 }
-
-/// Checks the value of `--archive`.
-pub(crate) fn location(text: &str) -> Result<String, String> {
-    Store::open(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
-}

@@ -206,3 +206,29 @@ fn help_prints_no_value_that_may_hold_a_secret() {
         }
     }
 }
+
+#[test]
+fn a_refused_location_of_an_archive_is_not_shown() {
+    let locations = [
+        "s3://key:made-up-secret@bucket/a",
+        "made-up-secret",
+        "https://h/made-up-secret",
+        "file:///a?made-up-secret",
+    ];
+    for location in locations {
+        for is_flag in [true, false] {
+            let mut command = Command::new(program());
+            command.args(["archive", "list", "--database-url", "postgres://127.0.0.1:1/none"]);
+            if is_flag {
+                command.args(["--archive", location]);
+            } else {
+                command.env("FARTHING_ARCHIVE", location);
+            }
+            let ended = command.output().unwrap();
+            let said = String::from_utf8_lossy(&ended.stderr);
+            assert_eq!(ended.status.code(), Some(2), "{said}");
+            assert!(said.contains("--archive cannot be used"), "{said}");
+            assert!(!said.contains("made-up-secret") && ended.stdout.is_empty(), "{said}");
+        }
+    }
+}

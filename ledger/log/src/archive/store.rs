@@ -25,9 +25,9 @@ const MANIFEST_BYTES: u64 = 64 * 1_024;
 /// Why a file cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The location is no URL of a folder or bucket.
-    #[error("{0:?} is no location of an archive: {1}")]
-    Location(String, &'static str),
+    /// The location is no URL of a folder or bucket. It may have a password in it, so it is not shown.
+    #[error("the location of the archive is refused: {0}")]
+    Location(&'static str),
     /// The bucket cannot be used with the variables of this process.
     #[error("the bucket {0} cannot be used: {1}")]
     Bucket(String, object_store::Error),
@@ -82,11 +82,11 @@ pub(super) enum Got {
 impl Store {
     /// The store at `location`, a URL such as `file:///var/lib/farthing/archive`. Nothing is read yet.
     pub fn open(location: &str) -> Result<Self, StoreError> {
-        let refused = |why| StoreError::Location(location.to_owned(), why);
+        let refused = StoreError::Location;
         let url = Url::parse(location)
             .map_err(|_| refused("it must be a URL such as file:///srv/archive or s3://bucket/folder"))?;
         if url.query().is_some() || url.fragment().is_some() {
-            return Err(refused("it has a query"));
+            return Err(refused("it must have no query"));
         }
         let prefix = Path::from_url_path(url.path()).map_err(|_| refused("its path cannot be used"))?;
         let location = location.trim_end_matches('/').to_owned();
@@ -373,7 +373,7 @@ mod tests {
             "file:///a?b",
             "file://host/a",
         ] {
-            assert!(matches!(Store::open(location), Err(StoreError::Location(..))), "{location}");
+            assert!(matches!(Store::open(location), Err(StoreError::Location(_))), "{location}");
         }
         for location in ["file:///srv/an%20archive", "s3://a.bucket", "s3://a.bucket/of/ours"] {
             assert_eq!(Store::open(&format!("{location}/")).unwrap().location(), location);
