@@ -3,15 +3,18 @@
 
 use std::sync::Arc;
 
-use farthing_tests::client::{Request, Response};
+use farthing_tests::client::{Connection, Request, Response};
 use farthing_tests::dns::{Answer, NameServer};
 use farthing_tests::instance::Instance;
 use farthing_tests::managed::Managed;
 use farthing_tests::merchant::{Merchant, forward, token};
-use farthing_tests::provider::{Call, Endpoint, Provider, json_text, whole};
+use farthing_tests::provider::{
+    Call, Endpoint, Gate, Provider, Step, chunk, head, json_text, last_chunk, whole,
+};
 use farthing_tests::run;
 use farthing_tests::side_gateway::SideGateway;
 use farthing_tests::tls::{Authority, Front, Validity};
+use farthing_tests::wait::eventually;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -238,6 +241,64 @@ fn streams_of_both_forms_are_signed_and_charged() {
             assert_eq!(metered["model_cost"]["total"], "0.0031500000", "{operation}");
             signed_call(&endpoint, OURS);
         }
+        merchant.nothing_is_held().await;
+    });
+}
+
+#[test]
+fn a_stream_in_a_models_own_form_that_is_left_at_its_beginning_is_charged_its_hold() {
+    run(async {
+        let scene = Scene::start(&credentials(OURS)).await;
+        let merchant = &scene.merchant;
+        let customer = merchant.customer("100").await;
+        let meter = merchant
+            .meter(json!({
+                "name": "cancelling", "rate_type": "fixed", "tier_type": "requests",
+                "tiers": [{"start": 0, "rate": "0.5"}], "base_cost_payer": "wallet",
+                "service_charge_payer": "merchant", "on_disconnect": "cancel",
+            }))
+            .await;
+        let credential = merchant.billing(&customer, &meter);
+        let path = format!("{MODEL}/invoke-with-response-stream");
+        let begin = wrapped(
+            r#"{"type":"message_start","message":{"id":"m","usage":{"input_tokens":9,"output_tokens":1}}}"#,
+        );
+        let delta = wrapped(r#"{"type":"message_delta","usage":{"output_tokens":7}}"#);
+        let gate = Gate::default();
+        let waits = gate.clone();
+        let (first, both) = (begin.clone(), [begin, delta].concat());
+        let endpoint = scene.bedrock.endpoint_at(&path, move |call| {
+            let stream = head(
+                200,
+                &[("Content-Type", "application/vnd.amazon.eventstream"), ("Transfer-Encoding", "chunked")],
+            );
+            let is_first = String::from_utf8_lossy(&call.body).contains("\"begin\"");
+            let before = if is_first { &first } else { &both };
+            vec![stream, chunk(before), Step::Wait(waits.clone()), last_chunk()]
+        });
+        for (text, is_reported) in [("begin", false), ("both", true)] {
+            let asked = json!({"max_tokens": 50, "messages": [{"role": "user", "content": text}]});
+            let request = forward("POST", &scene.url(&path)).json(&asked).bearer(&credential);
+            let mut connection = Connection::open(scene.managed.address()).await.unwrap();
+            connection.send(&request).await.unwrap();
+            let answer = connection.head("POST").await.unwrap();
+            connection.read.piece().await.unwrap();
+            let id = answer.header("x-service-request-id").unwrap().to_owned();
+            drop(connection);
+            let opened = merchant.log.event(&format!("{id}/opened")).await.unwrap().body;
+            let key = format!("{id}/metered");
+            let metered = eventually("it is charged", async || merchant.log.event(&key).await).await.body;
+            let (marks, output) = if is_reported {
+                assert_ne!(metered["total_wallet_cost"], opened["hold"]["wallet"], "{metered}");
+                (json!(["partial"]), 7)
+            } else {
+                assert_eq!(metered["total_wallet_cost"], opened["hold"]["wallet"], "{metered}");
+                (json!(["hold_charged", "partial"]), 1)
+            };
+            assert_eq!((&metered["marks"], &metered["usage"]["tokens"]), (&marks, &tokens(9, output)));
+        }
+        assert_eq!(endpoint.calls().len(), 2);
+        gate.open();
         merchant.nothing_is_held().await;
     });
 }

@@ -14,6 +14,8 @@ pub(super) enum Member {
     UsageMetadata,
     /// The usage of an item of a list, such as a choice.
     ItemUsage,
+    /// The usage in the beginning of a stream: that of its input, and of output that has only begun.
+    FirstUsage,
     Id,
     Model,
     Created,
@@ -28,6 +30,8 @@ pub(super) enum Member {
 pub(super) enum Within {
     /// All of them.
     All,
+    /// All of them, in the beginning of a stream.
+    Beginning,
     /// The usage alone: the others mean something else there.
     Usage,
     /// The same, in each object of a list.
@@ -38,14 +42,24 @@ impl Within {
     /// Whether `member` is read.
     pub(super) const fn reads(self, member: Member) -> bool {
         match (self, member) {
-            (Self::All, _)
-            | (Self::Usage | Self::UsageOfItems, Member::Usage | Member::UsageMetadata | Member::ItemUsage) => {
-                true
-            }
+            (Self::All | Self::Beginning, _)
+            | (
+                Self::Usage | Self::UsageOfItems,
+                Member::Usage | Member::UsageMetadata | Member::ItemUsage | Member::FirstUsage,
+            ) => true,
             (
                 Self::Usage | Self::UsageOfItems,
                 Member::Id | Member::Model | Member::Created | Member::Duration | Member::Bytes,
             ) => false,
+        }
+    }
+
+    /// What `member` is in such a place.
+    pub(super) const fn name(self, member: Member) -> Member {
+        match (self, member) {
+            (Self::UsageOfItems, Member::Usage) => Member::ItemUsage,
+            (Self::Beginning, Member::Usage) => Member::FirstUsage,
+            (Self::All | Self::Beginning | Self::Usage | Self::UsageOfItems, _) => member,
         }
     }
 }
@@ -221,8 +235,7 @@ impl Document {
         let member = self.selection.members.iter().find(|(name, _)| name.as_bytes() == key);
         let within = if self.depth == 1 { Within::All } else { self.within };
         if let Some((_, member)) = member.filter(|(_, member)| within.reads(*member)) {
-            let member = if within == Within::UsageOfItems { Member::ItemUsage } else { *member };
-            self.keeping = Some((member, self.depth));
+            self.keeping = Some((within.name(*member), self.depth));
             self.kept.clear();
             self.too_long = false;
         }

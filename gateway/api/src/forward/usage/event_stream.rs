@@ -140,7 +140,7 @@ const fn after_payload(missing: u32) -> Part {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use proptest::prelude::*;
 
     use super::*;
@@ -149,7 +149,7 @@ mod tests {
         MemberSelection { members: &[("usage", Member::Usage)], inside: &[], in_list: false };
 
     /// A message with headers of this many bytes.
-    fn message(headers: usize, payload: &[u8]) -> Vec<u8> {
+    pub(in super::super) fn message(headers: usize, payload: &[u8]) -> Vec<u8> {
         let total = u32::try_from(FRAME as usize + headers + payload.len()).unwrap();
         let mut message = total.to_be_bytes().to_vec();
         message.extend(u32::try_from(headers).unwrap().to_be_bytes());

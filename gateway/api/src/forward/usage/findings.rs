@@ -12,7 +12,7 @@ use super::shape::{ReportedUsage, Shape, TokenCounts};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct UsageReport {
     pub(crate) reported: ReportedUsage,
-    /// Whether the stream has so far reported only the usage of its input: Anthropic's begin with it.
+    /// Whether the stream has so far reported only the usage that it begins with, as Anthropic's do.
     pub(crate) is_preliminary: bool,
     /// The text of the last `usage`.
     pub(crate) raw_usage: Option<String>,
@@ -39,8 +39,8 @@ pub(super) struct Findings {
     shape: Shape,
     framing: Framing,
     counts: TokenCounts,
-    /// The usages reported so far.
-    reports: u32,
+    /// Whether the only usage so far is that of the beginning of a stream.
+    has_first_usage_alone: bool,
     raw_usage: Option<String>,
     response_id: Option<String>,
     model: Option<String>,
@@ -57,7 +57,7 @@ impl Findings {
             shape,
             framing: Framing::of(content_type, shape.selection()),
             counts: TokenCounts::default(),
-            reports: 0,
+            has_first_usage_alone: false,
             raw_usage: None,
             response_id: None,
             model: None,
@@ -83,7 +83,7 @@ impl Findings {
             shape,
             framing,
             counts,
-            reports,
+            has_first_usage_alone,
             raw_usage,
             response_id,
             model,
@@ -99,11 +99,15 @@ impl Findings {
             }
             match member {
                 // The first invalid one decides: whoever repeats it a million times causes no further work.
-                Member::Usage | Member::UsageMetadata | Member::ItemUsage | Member::Duration
+                Member::Usage
+                | Member::UsageMetadata
+                | Member::ItemUsage
+                | Member::FirstUsage
+                | Member::Duration
                     if counts.is_invalid() => {}
-                Member::Usage | Member::UsageMetadata | Member::ItemUsage => {
+                Member::Usage | Member::UsageMetadata | Member::ItemUsage | Member::FirstUsage => {
                     if counts.report(*shape, member, text) {
-                        *reports = reports.saturating_add(1);
+                        *has_first_usage_alone = member == Member::FirstUsage;
                         *raw_usage = Some(clean_answer(text, MAX_RAW));
                     }
                 }
@@ -129,8 +133,8 @@ impl Findings {
 
     /// The facts of an answer that was read so far.
     pub(super) fn report(self, extent: Extent) -> UsageReport {
-        let is_stream = matches!(self.framing, Framing::Events(_));
-        let is_preliminary = self.shape == Shape::Anthropic && is_stream && self.reports < 2;
+        let is_stream = matches!(self.framing, Framing::Events(_) | Framing::Messages(_));
+        let is_preliminary = is_stream && self.has_first_usage_alone;
         let reported = match (self.counts.reported(self.shape), extent) {
             (ReportedUsage::Nothing, Extent::Partial) => ReportedUsage::Unread,
             (ReportedUsage::Usage(_), Extent::Partial) if is_preliminary => ReportedUsage::Unread,
@@ -162,4 +166,65 @@ fn instant(json: &str) -> Option<DateTime<Utc>> {
         DateTime::parse_from_rfc3339(&text).ok()?.with_timezone(&Utc)
     };
     (1970..=9999).contains(&at.year()).then(|| farthing_core::command::to_millisecond(at))
+}
+
+#[cfg(test)]
+mod tests {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+
+    use super::super::event_stream::tests::message;
+    use super::*;
+
+    const EVENTS: &str = "text/event-stream";
+    const MESSAGES: &str = "application/vnd.amazon.eventstream";
+    const JSON: &str = "application/json";
+    const BEGIN: &str =
+        r#"{"type":"message_start","message":{"id":"m","usage":{"input_tokens":9,"output_tokens":1}}}"#;
+    const DELTA: &str = r#"{"type":"message_delta","usage":{"output_tokens":7}}"#;
+    const CONVERSED: &str = r#"{"usage":{"inputTokens":9,"outputTokens":7}}"#;
+    const METRICS: &str =
+        r#"{"type":"message_stop","amazon-bedrock-invocationMetrics":{"outputTokenCount":7}}"#;
+    const COMPLETION: &str = r#"{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":7}}"#;
+
+    fn event(document: &str) -> Vec<u8> {
+        format!("data: {document}\n\n").into_bytes()
+    }
+
+    fn bare(document: &str) -> Vec<u8> {
+        message(3, document.as_bytes())
+    }
+
+    fn wrapped(document: &str) -> Vec<u8> {
+        bare(&format!(r#"{{"bytes":"{}"}}"#, STANDARD.encode(document)))
+    }
+
+    #[test]
+    fn the_usage_that_a_stream_begins_with_is_preliminary_until_another_follows() {
+        let plain = |document: &str| document.as_bytes().to_vec();
+        let form: [(Shape, &str, fn(&str) -> Vec<u8>, &[&str], bool); 9] = [
+            (Shape::Anthropic, EVENTS, event, &[BEGIN], true),
+            (Shape::Anthropic, EVENTS, event, &[BEGIN, DELTA], false),
+            // Its OpenAI-compatible path reports once, at the end.
+            (Shape::Anthropic, EVENTS, event, &[COMPLETION], false),
+            (Shape::Anthropic, JSON, plain, &[BEGIN], false),
+            (Shape::Bedrock, MESSAGES, wrapped, &[BEGIN], true),
+            (Shape::Bedrock, MESSAGES, wrapped, &[BEGIN, DELTA], false),
+            (Shape::Bedrock, MESSAGES, wrapped, &[BEGIN, METRICS], false),
+            (Shape::Bedrock, MESSAGES, bare, &[CONVERSED], false),
+            (Shape::OpenAi, EVENTS, event, &[COMPLETION], false),
+        ];
+        for (shape, content_type, framed, documents, is_preliminary) in form {
+            for extent in [Extent::Whole, Extent::Partial] {
+                let mut findings = Findings::new(shape, content_type);
+                for document in documents {
+                    findings.feed(&framed(document), 100);
+                }
+                let report = findings.report(extent);
+                assert_eq!(report.is_preliminary, is_preliminary, "{content_type} {documents:?}");
+                let is_unread = report.reported == ReportedUsage::Unread;
+                assert_eq!(is_unread, is_preliminary && extent == Extent::Partial, "{documents:?}");
+            }
+        }
+    }
 }

@@ -87,19 +87,22 @@ fn members_of(selection: MemberSelection, object: &str, within: Option<Within>, 
                     members_of(selection, item.get(), Some(Within::UsageOfItems), found);
                 }
             }
-            (None, Some((_, within @ (Within::All | Within::Usage))), Some(b'{')) => {
+            (None, Some((_, within @ (Within::All | Within::Beginning | Within::Usage))), Some(b'{')) => {
                 members_of(selection, value.get(), Some(*within), found);
             }
             (_, _, _) => {}
         }
         let member = selection.members.iter().find(|(name, _)| *name == key.text);
         let reads = |member: Member| match within.unwrap_or(Within::All) {
-            Within::All => true,
+            Within::All | Within::Beginning => true,
             Within::Usage | Within::UsageOfItems => matches!(member, Member::Usage | Member::UsageMetadata),
         };
         if let Some((_, member)) = member.filter(|(_, member)| reads(*member)) {
-            let is_of_item = within == Some(Within::UsageOfItems);
-            let member = if is_of_item { Member::ItemUsage } else { *member };
+            let member = match (within, *member) {
+                (Some(Within::UsageOfItems), _) => Member::ItemUsage,
+                (Some(Within::Beginning), Member::Usage) => Member::FirstUsage,
+                (_, member) => member,
+            };
             found.push((member, value.get().to_owned()));
         }
     }

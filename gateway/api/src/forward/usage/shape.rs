@@ -107,13 +107,13 @@ impl Shape {
                 false,
             ),
             // A streamed message begins inside its first event.
-            Self::Anthropic => (MEMBERS, &[("message", Within::All)], false),
+            Self::Anthropic => (MEMBERS, &[("message", Within::Beginning)], false),
             // A stream is a list of answers, unless the call requests server-sent events.
             Self::Google => (GOOGLES, &[], true),
             // A streamed message ends with its usage in a change; in the first version, with the whole response.
             Self::Cohere => (COHERES, &[("delta", Within::Usage), ("response", Within::All)], false),
             Self::Transcription => (TRANSCRIPTIONS, &[], false),
-            Self::Bedrock => (BEDROCKS, &[("message", Within::All)], false),
+            Self::Bedrock => (BEDROCKS, &[("message", Within::Beginning)], false),
         };
         MemberSelection { members, inside, in_list }
     }
@@ -132,7 +132,7 @@ impl Shape {
             (&["input_tokens"], Count::InputTokens),
             (&["completion_tokens"], Count::OutputTokens),
             (&["output_tokens"], Count::OutputTokens),
-            // One number may stand under several names: the last of them in this list counts.
+            // One number may stand under several names: the last of them in this list counts that is not 0.
             // DeepSeek's.
             (&["prompt_cache_hit_tokens"], Count::CacheRead),
             // Moonshot's.
@@ -149,6 +149,8 @@ impl Shape {
             (&["completion_tokens_details", "reasoning_tokens"], Count::Reasoning),
             (&["output_tokens_details", "reasoning_tokens"], Count::Reasoning),
             (&["seconds"], Count::Seconds),
+            // Mistral's.
+            (&["prompt_audio_seconds"], Count::Seconds),
         ];
         match (self, member) {
             (Self::Standard, _) => &[
@@ -280,15 +282,23 @@ impl TokenCounts {
             self.invalid = true;
             return true;
         };
+        let mut counts = BTreeMap::new();
         for (path, count) in shape.names(name) {
             let Some(value) = member(&members, path) else { continue };
             match believed(*count, value) {
-                Some(number) => {
-                    self.reported.insert(*count, number);
+                // Relays write OpenAI's counts under the names of both its formats, and 0 under one of them. Cohere's 0 is one.
+                Some(zero) if zero.is_zero() && shape != Shape::Cohere => {
+                    counts.entry(*count).or_insert(zero);
                 }
+                Some(number) => {
+                    counts.insert(*count, number);
+                }
+                // Mistral's, of a call without sound.
+                None if *count == Count::Seconds && value == "{}" => {}
                 None => self.invalid = true,
             }
         }
+        self.reported.extend(counts);
         if shape == Shape::Anthropic {
             self.report_compaction(shape.names(name), &members);
         }

@@ -292,3 +292,32 @@ fn what_cannot_be_is_not_believed() {
     }
     assert_eq!(reported(Shape::Standard, &[r#"{"tokens":1000000000000}"#]), tokens(1_000_000_000_000, 0));
 }
+
+#[test]
+fn a_zero_beside_a_count_under_another_name_is_none() {
+    let both = r#"{"prompt_tokens":9,"completion_tokens":7,"input_tokens":0,"output_tokens":0}"#;
+    assert_eq!(reported(Shape::OpenAi, &[both]), tokens(9, 7));
+    let other = r#"{"prompt_tokens":0,"completion_tokens":0,"input_tokens":9,"output_tokens":7}"#;
+    assert_eq!(reported(Shape::OpenAi, &[other]), tokens(9, 7));
+    assert_eq!(reported(Shape::Google, &[both]), tokens(9, 7));
+    let nothing = r#"{"prompt_tokens":0,"completion_tokens":0}"#;
+    assert_eq!(reported(Shape::OpenAi, &[both, nothing]), tokens(0, 0), "a later report replaces it");
+    // Cohere bills other units than it counts.
+    let cohere = r#"{"tokens":{"input_tokens":9,"output_tokens":7},"billed_units":{"input_tokens":0}}"#;
+    assert_eq!(reported(Shape::Cohere, &[cohere]), tokens(0, 7));
+}
+
+#[test]
+fn mistrals_seconds_of_sound_are_read() {
+    for shape in [Shape::OpenAi, Shape::Transcription] {
+        for (text, seconds) in [("4", "4"), ("null", "0"), ("{}", "0")] {
+            let usage =
+                format!(r#"{{"prompt_audio_seconds":{text},"prompt_tokens":3,"completion_tokens":5}}"#);
+            let ReportedUsage::Usage(usage) = reported(shape, &[&usage]) else { panic!("{usage}") };
+            assert_eq!(
+                (usage.tokens, usage.seconds.input.to_string()),
+                (Split { input: 3, output: 5 }, seconds.to_owned())
+            );
+        }
+    }
+}
