@@ -256,9 +256,10 @@ fn coheres_own_chat_and_embeddings_are_charged_on_a_managed_key() {
 #[test]
 fn what_a_provider_bills_besides_tokens_or_at_another_price_is_refused_on_a_managed_key() {
     run(async {
-        let members: [(&str, &[&str]); 7] = [
+        let members: [(&str, &[&str]); 8] = [
             ("perplexity", &["models", "preset", "fallbacks"]),
             ("xai", &["deferred"]),
+            ("mistral", &["agent_id"]),
             ("cohere", &["connectors", "images", "inputs"]),
             ("openrouter", &["models", "provider", "plugins", "route", "preset", "fallbacks"]),
             ("dashscope", &["enable_search", "search_options", "enable_thinking"]),

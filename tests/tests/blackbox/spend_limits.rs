@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use farthing_tests::client::{Request, Response};
 use farthing_tests::managed::Managed;
 use farthing_tests::merchant::{Merchant, forward};
-use farthing_tests::provider::{Call, Endpoint, Gate, Step, json as answer};
+use farthing_tests::provider::{Call, Endpoint, Gate, Provider, Step, json as answer};
 use farthing_tests::run;
 use farthing_tests::side_gateway::SideGateway;
 use farthing_tests::wait::eventually;
@@ -30,6 +30,16 @@ fn catalogue() -> Value {
         model("endless", json!({})),
         model("sees", json!({"max_output_tokens": 10, "input_per_1m": "1000", "max_input_tokens": 2000})),
         model("of-mistral", json!({"provider": "mistral", "max_output_tokens": 1000})),
+        model(
+            "finds-search-preview",
+            json!({"max_output_tokens": 10, "input_per_1m": "1000", "max_input_tokens": 2000, "per_request": "0.5"}),
+        ),
+        model("unsold-search-preview", json!({"max_output_tokens": 10})),
+        model(
+            "grok-multi-agent",
+            json!({"provider": "xai", "max_output_tokens": 10, "max_input_tokens": 10}),
+        ),
+        model("grok", json!({"provider": "xai", "max_output_tokens": 10, "max_input_tokens": 10})),
     ];
     json!({"source": "a test", "licence": "none", "taken": "2026-11-20", "models": models})
 }
@@ -143,6 +153,43 @@ fn an_image_is_bounded_by_the_input_that_its_model_takes() {
         let enough = key(&merchant, "2.001").await;
         managed.send(&enough, ask(&endpoint.url, &image)).await.expect(200);
         assert_eq!(opened(&merchant).await.last().unwrap().0, "2.0010000000");
+        merchant.nothing_is_held().await;
+    });
+}
+
+#[test]
+fn a_model_that_searches_or_calls_models_by_itself_is_not_bounded_by_the_body() {
+    run(async {
+        let merchant = Merchant::funded("20").await;
+        let xai = Provider::start().await;
+        let flags = [
+            prices(&merchant, "spend-limits-of-agents.json"),
+            format!("--provider-host=xai={}", xai.authority()),
+            merchant.instance.provider_key("xai", "sk-managed-xai"),
+        ];
+        let managed = Managed::start(&flags.each_ref().map(String::as_str)).await;
+        let chat = managed.openai.endpoint_ending(CHAT, reports(1));
+        let of = |model: &str| json!({"model": model, "max_tokens": 1, "messages": []});
+        // A price without the fee of a call would leave the searches out.
+        let unsold = managed.send(&merchant.secret_key, ask(&chat.url, &of("unsold-search-preview"))).await;
+        let error = unsold.refused(400, "model_not_priced");
+        assert!(error["message"].as_str().unwrap().contains("per_request"), "{error}");
+
+        // 0.5 for the call, 2,000 tokens of input and one of output, each at a thousandth.
+        let (limited, enough) = (key(&merchant, "2.5").await, key(&merchant, "2.501").await);
+        refused(&managed.send(&limited, ask(&chat.url, &of("finds-search-preview"))).await);
+        managed.send(&enough, ask(&chat.url, &of("finds-search-preview"))).await.expect(200);
+        assert_eq!(opened(&merchant).await.last().unwrap().0, "2.5010000000");
+        assert_eq!(chat.calls().len(), 1);
+
+        // Its agents' calls are bounded by nothing that is known, so it takes the hold cap, a dollar.
+        let responses = xai.endpoint_ending("/v1/responses", reports(1));
+        let of = |model: &str| json!({"model": model, "max_output_tokens": 1, "input": "x"});
+        let (limited, enough) = (key(&merchant, "0.99").await, key(&merchant, "1").await);
+        refused(&managed.send(&limited, ask(&responses.url, &of("grok-multi-agent"))).await);
+        managed.send(&limited, ask(&responses.url, &of("grok"))).await.expect(200);
+        managed.send(&enough, ask(&responses.url, &of("grok-multi-agent"))).await.expect(200);
+        assert_eq!(opened(&merchant).await.last().unwrap().0, "1.0000000000");
         merchant.nothing_is_held().await;
     });
 }

@@ -236,6 +236,7 @@ async fn finish(
         members: provider.limit_members(&target),
         model: app.providers.max_tokens(provider, &target, model.as_deref()),
         billed_by: provider.billed_by(&target),
+        unbounded: provider.unbounded(model.as_deref()),
     };
     let size = match json.as_deref().filter(|_| on_spend_key) {
         Some(json) => beside_others(json.len(), || size::of_call(&options, Some(json), known_bytes, limits)),

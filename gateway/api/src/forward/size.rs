@@ -4,7 +4,7 @@ use farthing_core::size_hint::{InputLimit, SizeHint};
 use farthing_core::usage::{MAX_COUNT, Split};
 
 use super::usage::{BedrockLimit, Content, LimitMember, RequestedOptions, content};
-use crate::providers::BilledBy;
+use crate::providers::{BilledBy, Unbounded};
 
 /// Tokens of the instructions that a provider adds to a call with tools.
 const TOOL_INSTRUCTIONS_TOKENS: u64 = 1_000;
@@ -21,6 +21,8 @@ pub(super) struct Limits {
     pub(super) model: Split<Option<u64>>,
     /// The unit by which the endpoint is billed.
     pub(super) billed_by: BilledBy,
+    /// What the body does not bound, because of the model.
+    pub(super) unbounded: Unbounded,
 }
 
 /// The size of a call. `json` is its body, if what limits its input matters.
@@ -30,7 +32,11 @@ pub(super) fn of_call(
     input_bytes: u64,
     limits: Limits,
 ) -> SizeHint {
-    let input_limit = match json.map(content) {
+    let given = json.map(|json| match limits.unbounded {
+        Unbounded::Nothing => content(json),
+        Unbounded::Input | Unbounded::Tokens => Content::BeyondText,
+    });
+    let input_limit = match given {
         None | Some(Content::Text) => InputLimit::Body,
         Some(Content::Tools { undescribed }) => {
             let descriptions = undescribed.saturating_mul(TOOL_DESCRIPTION_TOKENS);
@@ -61,6 +67,14 @@ pub(super) fn of_call(
             BilledBy::Report => None,
         },
     };
+    if limits.unbounded == Unbounded::Tokens {
+        return SizeHint {
+            max_output_tokens: None,
+            model_output_tokens: None,
+            input_limit: InputLimit::Unknown,
+            ..hint
+        };
+    }
     if options.bedrock_limit != Some(BedrockLimit::Unknown) {
         return hint;
     }
@@ -83,7 +97,12 @@ mod tests {
     use super::*;
 
     fn size(body: &str, model: Split<Option<u64>>) -> SizeHint {
-        let limits = Limits { members: &[LimitMember::MaxTokens], model, billed_by: BilledBy::Report };
+        let limits = Limits {
+            members: &[LimitMember::MaxTokens],
+            model,
+            billed_by: BilledBy::Report,
+            unbounded: Unbounded::Nothing,
+        };
         of_call(&read_request(body.as_bytes()), Some(body.as_bytes()), 100, limits)
     }
 
@@ -107,6 +126,21 @@ mod tests {
     }
 
     #[test]
+    fn what_a_model_finds_or_asks_by_itself_is_not_bounded_by_the_body() {
+        let body = br#"{"max_tokens":9,"messages":[{"role":"user","content":"hi"}]}"#;
+        let of = |unbounded| {
+            let model = Split { input: Some(5_000), output: Some(300) };
+            let members = &[LimitMember::MaxTokens];
+            let limits = Limits { members, model, billed_by: BilledBy::Report, unbounded };
+            let size = of_call(&read_request(body), Some(body), 100, limits);
+            (size.input_limit, size.max_output_tokens, size.model_output_tokens)
+        };
+        assert_eq!(of(Unbounded::Nothing), (InputLimit::Body, Some(9), Some(300)));
+        assert_eq!(of(Unbounded::Input), (InputLimit::Tokens(5_000), Some(9), Some(300)));
+        assert_eq!(of(Unbounded::Tokens), (InputLimit::Unknown, None, None));
+    }
+
+    #[test]
     fn each_image_that_is_embedded_may_be_as_long_as_the_model_takes() {
         let model = Split { input: Some(5_000), output: Some(300) };
         let image = r#"{"type":"image_url","image_url":{"url":"https://a"}}"#;
@@ -118,7 +152,8 @@ mod tests {
         ] {
             let options = read_request(body.as_bytes());
             let of = |members| {
-                let limits = Limits { members, model, billed_by: BilledBy::Report };
+                let limits =
+                    Limits { members, model, billed_by: BilledBy::Report, unbounded: Unbounded::Nothing };
                 of_call(&options, Some(body.as_bytes()), 100, limits).input_limit
             };
             assert_eq!(of(&[]), InputLimit::Tokens(limit), "{body}");
@@ -160,7 +195,8 @@ mod tests {
     fn characters_are_the_size_of_a_call_only_where_they_are_billed() {
         let options = read_request(br#"{"input":"caf\u00e9"}"#);
         let of = |billed_by| {
-            let limits = Limits { members: &[], model: Split::default(), billed_by };
+            let limits =
+                Limits { members: &[], model: Split::default(), billed_by, unbounded: Unbounded::Nothing };
             of_call(&options, None, 100, limits).input_characters
         };
         assert_eq!((of(BilledBy::InputCharacters), of(BilledBy::Report)), (Some(4), None));
@@ -171,7 +207,8 @@ mod tests {
         let options = RequestedOptions { bedrock_limit: Some(BedrockLimit::Unknown), ..read_request(b"{}") };
         for (output, most) in [(Some(300), 300), (None, MAX_COUNT)] {
             let model = Split { input: None, output };
-            let limits = Limits { members: &[], model, billed_by: BilledBy::Report };
+            let limits =
+                Limits { members: &[], model, billed_by: BilledBy::Report, unbounded: Unbounded::Nothing };
             let size = of_call(&options, None, 100, limits);
             assert_eq!(size.max_output_tokens, Some(most));
             assert_eq!(size.by_model(), None, "a spend limit takes the hold cap");

@@ -37,6 +37,9 @@ const fn openai_compatible(
         stream_usage: StreamUsage::OnRequest,
         endpoints: OPENAI_ENDPOINTS,
         unpriced: &[],
+        searching_models: &[],
+        agent_models: &[],
+        sound_models: &[],
         query: QueryRule::Any,
         model_in_url: ModelInUrl::Method,
         // Older than `max_completion_tokens`, which not every provider took over.
@@ -55,6 +58,7 @@ pub static BUILT_IN: &[ProviderFacts] = &[
     ProviderFacts {
         trace_name: Some("openai"),
         endpoints: OPENAIS_OWN,
+        searching_models: &["-search-preview", "-search-api"],
         chat_limit: ChatLimit::Either,
         ..openai_compatible("openai", &[Exact("api.openai.com")], chat_at("/v1", &[Responses, Embeddings]))
     },
@@ -73,6 +77,7 @@ pub static BUILT_IN: &[ProviderFacts] = &[
         shape: Shape::Google,
         endpoints: &["/generateContent", "/streamGenerateContent", "/chat/completions", "/embeddings"],
         query: QueryRule::ResponseFormat,
+        model_in_url: ModelInUrl::MethodOfAnyCollection,
         ..openai_compatible("google", &[Exact("generativelanguage.googleapis.com")], Served::Google)
     },
     ProviderFacts {
@@ -83,12 +88,17 @@ pub static BUILT_IN: &[ProviderFacts] = &[
         trace_name: Some("mistral_ai"),
         // It refuses the option.
         stream_usage: StreamUsage::Always,
+        // An agent has a model of its own.
+        unpriced: &["agent_id"],
+        sound_models: &["voxtral"],
         ..openai_compatible("mistral", &[Exact("api.mistral.ai")], chat_at("/v1", &[Embeddings]))
     },
     ProviderFacts {
         trace_name: Some("x_ai"),
         // The answer is fetched later, by a call of its own.
         unpriced: &["deferred"],
+        // It bills the tokens of all agents, and passes over limits of the output.
+        agent_models: &["multi-agent"],
         chat_limit: ChatLimit::Either,
         ..openai_compatible("xai", &[Exact("api.x.ai")], chat_at("/v1", &[Responses]))
     },
@@ -125,6 +135,7 @@ pub static BUILT_IN: &[ProviderFacts] = &[
         stream_usage: StreamUsage::Always,
         // Other models, and settings that bring models and tools of their own.
         unpriced: &["models", "preset"],
+        searching_models: &["sonar"],
         ..openai_compatible("perplexity", &[Exact("api.perplexity.ai")], chat_at("", &[]))
     },
     ProviderFacts {

@@ -48,11 +48,12 @@ pub(super) fn is_model_list(target: &Uri) -> bool {
 
 /// The model in the path of a URL. A provider ignores the body's model if the URL names one.
 pub(super) fn model_within(facts: &ProviderFacts, target: &Uri) -> Option<String> {
-    let in_segment = match facts.model_in_url {
-        ModelInUrl::Method => None,
-        ModelInUrl::After(segment) => model_after(segment, target.path()),
-    };
-    in_segment.or_else(|| method_model_within(target.path()).map(str::to_owned))
+    let of_method = || method_model_within(target.path()).map(str::to_owned);
+    match facts.model_in_url {
+        ModelInUrl::Method => of_method(),
+        ModelInUrl::MethodOfAnyCollection => of_method().or_else(|| model_of_collection(target.path())),
+        ModelInUrl::After(segment) => model_after(segment, target.path()).or_else(of_method),
+    }
 }
 
 /// The model in a path of Google's form: `…/models/{model}:{method}`.
@@ -61,6 +62,21 @@ pub(crate) fn method_model_within(path: &str) -> Option<&str> {
     let (model, method) = last.split_once(':')?;
     let is_plain = !model.is_empty() && !method.is_empty() && !last.contains('%');
     (is_plain && path.ends_with("/models")).then_some(model)
+}
+
+/// The model in a path of Google's form, `…/{collection}/{model}:{method}`, decoded: `{model}` of the models that it publishes,
+/// and `{collection}/{model}` of others, such as tuned ones. Other methods are those of files and batches, too.
+fn model_of_collection(path: &str) -> Option<String> {
+    let path = percent_decode_str(path).decode_utf8_lossy();
+    let mut segments = path.rsplit('/');
+    let (model, method) = segments.next()?.split_once(':')?;
+    if !matches!(method, "generateContent" | "streamGenerateContent") {
+        return None;
+    }
+    match segments.next().unwrap_or_default() {
+        "models" => Some(model.to_owned()),
+        collection => Some(format!("{collection}/{model}")),
+    }
 }
 
 /// The model in the segment after `before`, decoded as its server reads it, if another segment follows.
@@ -95,6 +111,25 @@ mod tests {
             "/openai/deployments/gpt/chat/completions",
         ] {
             assert_eq!(model(path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn google_names_models_of_several_collections_in_the_url() {
+        let google = BUILT_IN.iter().find(|facts| facts.name == "google").unwrap();
+        for (path, model) in [
+            ("/v1beta/models/gemini-2.5-pro:generateContent", Some("gemini-2.5-pro")),
+            ("/v1beta/models/gemini%2D2.5-pro%3AgenerateContent", Some("gemini-2.5-pro")),
+            ("/v1beta/tunedModels/ours:generateContent", Some("tunedModels/ours")),
+            ("/v1beta/dynamic/a:streamGenerateContent?alt=sse", Some("dynamic/a")),
+            ("/v1beta/a:generateContent", Some("v1beta/a")),
+            ("/a:generateContent", Some("/a")),
+            ("/v1beta/openai/chat/completions", None),
+            ("/v1beta/models", None),
+            ("/v1beta/files/abc:download?alt=media", None),
+            ("/v1beta/batches/1:cancel", None),
+        ] {
+            assert_eq!(model_within(google, &uri(path)).as_deref(), model, "{path}");
         }
     }
 

@@ -27,6 +27,13 @@ pub struct ProviderFacts {
     /// Members of a body that request what it bills besides tokens, or choose another price; beside those of every
     /// provider.
     pub(crate) unpriced: &'static [&'static str],
+    /// Parts of the names of models that search by themselves. It bills them for each call beside their tokens, and what
+    /// they find may be input.
+    pub(super) searching_models: &'static [&'static str],
+    /// Parts of the names of models that make calls of their own: no limit of a body bounds their tokens.
+    pub(super) agent_models: &'static [&'static str],
+    /// Parts of the names of models whose sound in a chat it bills by its length beside their tokens.
+    pub(super) sound_models: &'static [&'static str],
     /// The query parameters that a call on a managed key may have.
     pub(super) query: QueryRule,
     /// Where its URLs name the model.
@@ -176,6 +183,8 @@ pub(super) enum QueryRule {
 pub(super) enum ModelInUrl {
     /// `…/models/{model}:{method}`, if anywhere.
     Method,
+    /// The same, or a model of another collection: `…/{collection}/{model}:{method}`.
+    MethodOfAnyCollection,
     /// In the segment after this one, if another follows: `…/deployments/{model}/…`.
     After(&'static str),
 }

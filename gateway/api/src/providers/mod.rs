@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use farthing_core::event::ProviderKeyType;
-use farthing_core::model_price::ListPrice;
+use farthing_core::model_price::{ListPrice, ModelPrice};
 use farthing_core::usage::Split;
 use farthing_formats::ChatLimitMember;
 use http::{HeaderName, HeaderValue, Method, Uri};
@@ -148,6 +148,18 @@ impl Recognised<'_> {
     /// Members of a body that request what the provider bills besides tokens, beside those of every provider.
     pub(crate) fn unpriced_members(self) -> &'static [&'static str] {
         self.facts.unpriced
+    }
+
+    /// What of a call of `model` its body does not bound.
+    pub(crate) fn unbounded(self, model: Option<&str>) -> Unbounded {
+        let Some(model) = model else { return Unbounded::Nothing };
+        if is_among(self.facts.agent_models, model) {
+            Unbounded::Tokens
+        } else if is_among(self.facts.searching_models, model) {
+            Unbounded::Input
+        } else {
+            Unbounded::Nothing
+        }
     }
 
     /// The header that carries a managed key to the provider. AWS credentials are in none.
@@ -385,16 +397,52 @@ impl Providers {
         if is_invoked && matches!(key, Key::Managed(_)) && !has_known_form(model) {
             return Err(Unpriced::Form);
         }
-        let reports_nothing = match (key, provider.billed_by(target)) {
-            // Sound reports no tokens, so a price by tokens would bill nothing.
-            (Key::Managed(_), BilledBy::InputCharacters) => {
-                listed.price.per_character.is_none() && listed.price.per_request.is_none()
-            }
-            (Key::Managed(_) | Key::Callers, BilledBy::Report)
-            | (Key::Callers, BilledBy::InputCharacters) => false,
-        };
-        if reports_nothing { Err(Unpriced::Unit) } else { Ok(ListPrice::Listed(listed.price.clone())) }
+        match key {
+            Key::Managed(_) => check_rates(provider, target, model, &listed.price)?,
+            Key::Callers => {}
+        }
+        Ok(ListPrice::Listed(listed.price.clone()))
     }
+}
+
+/// Checks that a price has a rate for each unit that the provider bills a call of `model` to `target` by, apart from tokens.
+fn check_rates(
+    provider: Recognised<'_>,
+    target: &Uri,
+    model: &str,
+    price: &ModelPrice,
+) -> Result<(), Unpriced> {
+    match provider.billed_by(target) {
+        // Sound reports no tokens, so a price by tokens would bill nothing.
+        BilledBy::InputCharacters if price.per_character.is_none() && price.per_request.is_none() => {
+            Err(Unpriced::Unit)
+        }
+        BilledBy::InputCharacters | BilledBy::Report => Ok(()),
+    }?;
+    let facts = provider.facts;
+    if is_among(facts.searching_models, model) && price.per_request.is_none() {
+        return Err(Unpriced::Searches);
+    }
+    if is_among(facts.sound_models, model) && price.per_second.is_none() {
+        return Err(Unpriced::Sound);
+    }
+    Ok(())
+}
+
+/// Whether the name of `model` has one of these parts.
+fn is_among(parts: &[&str], model: &str) -> bool {
+    parts.iter().any(|part| model.contains(part))
+}
+
+/// What of a call its body does not bound, because of the model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unbounded {
+    /// It bounds all that it bounds at other models.
+    Nothing,
+    /// The input: the model searches, and reads what it finds.
+    Input,
+    /// The input and the output: the model makes calls of its own.
+    Tokens,
 }
 
 /// Why a call to a built-in provider has no list price.
@@ -414,6 +462,10 @@ pub(crate) enum Unpriced {
     Form,
     /// The endpoint is billed by its characters or per call, and the listed price has neither rate.
     Unit,
+    /// The model searches by itself, and the listed price has no rate per call.
+    Searches,
+    /// The model's sound is billed by its length, and the listed price has no rate per second.
+    Sound,
 }
 
 impl fmt::Display for Unpriced {
@@ -443,6 +495,14 @@ impl fmt::Display for Unpriced {
             Self::Unit => {
                 "the model's listed price has neither per_character nor per_request, and this endpoint reports no other \
                  unit"
+            }
+            Self::Searches => {
+                "the model searches by itself, which the provider bills for each call, and the model's listed price has no \
+                 per_request (\"0\" is one)"
+            }
+            Self::Sound => {
+                "the provider bills this model's sound by its length beside its tokens, and the model's listed price has no \
+                 per_second (\"0\" is one)"
             }
         })
     }

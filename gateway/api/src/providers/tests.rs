@@ -390,3 +390,63 @@ fn a_managed_key_is_not_used_where_a_server_may_read_another_model_in_the_path()
     }
     assert_eq!(price(Key::Managed(&ours), "http://127.0.0.1:9/any/path"), Ok(()));
 }
+
+#[test]
+fn what_is_billed_beside_tokens_needs_a_rate_of_its_own_on_a_managed_key() {
+    const PRICES: &str = r#"{"source":"s","licence":"l","taken":"2026-11-20","models":[
+        {"provider":"openai","model":"gpt-4o-mini-search-preview-2025-03-11","input_per_1m":"1"},
+        {"provider":"openai","model":"gpt-5-search-api","input_per_1m":"1","per_second":"1"},
+        {"provider":"openai","model":"gpt-6-search-api","input_per_1m":"1","per_request":"0.01"},
+        {"provider":"openai","model":"research","input_per_1m":"1"},
+        {"provider":"perplexity","model":"sonar","input_per_1m":"1"},
+        {"provider":"perplexity","model":"sonar-pro","input_per_1m":"1","per_request":"0"},
+        {"provider":"mistral","model":"voxtral-small-latest","input_per_1m":"1","per_request":"1"},
+        {"provider":"mistral","model":"voxtral-ours","input_per_1m":"1","per_second":"0"},
+        {"provider":"mistral","model":"mistral-small","input_per_1m":"1"}]}"#;
+    let providers = Providers::new(Vec::new(), BTreeMap::new(), Catalogue::read(PRICES).unwrap());
+    let ours = ProviderKey::new("sk-ours").unwrap();
+    let openai = "https://api.openai.com/v1/chat/completions";
+    let perplexity = "https://api.perplexity.ai/chat/completions";
+    let mistral = "https://api.mistral.ai/v1/chat/completions";
+    for (url, model, expected) in [
+        (openai, "gpt-4o-mini-search-preview-2025-03-11", Some(Unpriced::Searches)),
+        (openai, "gpt-5-search-api", Some(Unpriced::Searches)),
+        (openai, "gpt-6-search-api", None),
+        (openai, "research", None),
+        (perplexity, "sonar", Some(Unpriced::Searches)),
+        (perplexity, "sonar-pro", None),
+        (mistral, "voxtral-small-latest", Some(Unpriced::Sound)),
+        (mistral, "voxtral-ours", None),
+        (mistral, "mistral-small", None),
+    ] {
+        let target = uri(url);
+        let price = |key| {
+            let price = providers.list_price(providers.at(&target), key, &Method::POST, &target, Some(model));
+            price.map(|price| assert!(matches!(price, ListPrice::Listed(_)), "{model}")).err()
+        };
+        assert_eq!((price(Key::Managed(&ours)), price(Key::Callers)), (expected, None), "{model}");
+    }
+}
+
+#[test]
+fn a_model_of_another_collection_has_no_price_of_the_one_in_the_body() {
+    const PRICES: &str = r#"{"source":"s","licence":"l","taken":"2026-11-20","models":[
+        {"provider":"google","model":"ours","input_per_1m":"1"},
+        {"provider":"google","model":"tunedModels/listed","input_per_1m":"2"}]}"#;
+    let providers = Providers::new(Vec::new(), BTreeMap::new(), Catalogue::read(PRICES).unwrap());
+    let ours = ProviderKey::new("sk-ours").unwrap();
+    for (path, expected) in [
+        ("models/ours:generateContent", Ok(())),
+        ("tunedModels/listed:generateContent", Ok(())),
+        ("tunedModels/ours:generateContent", Err(Unpriced::Model)),
+        ("dynamic/ours:streamGenerateContent", Err(Unpriced::Model)),
+        ("models/x%3AgenerateContent", Err(Unpriced::Endpoint)),
+    ] {
+        let target = uri(&format!("https://generativelanguage.googleapis.com/v1beta/{path}"));
+        let provider = providers.at(&target);
+        let model = provider.model_within(&target).unwrap();
+        let key = Key::Managed(&ours);
+        let price = providers.list_price(provider, key, &Method::POST, &target, Some(&model));
+        assert_eq!(price.map(|_| ()), expected, "{path}");
+    }
+}

@@ -30,7 +30,7 @@ use super::super::size;
 use super::shape::Shape;
 use super::{RequestedOptions, read_bedrock_options, read_request};
 use crate::providers::catalogue::{Catalogue, Listed};
-use crate::providers::{ProviderHost, Providers, UsageLimit};
+use crate::providers::{ProviderHost, Providers, Unbounded, UsageLimit};
 
 /// The catalogue that the program has.
 static CATALOGUE: LazyLock<Catalogue> =
@@ -345,7 +345,8 @@ impl Shop {
         let mut options = read_request(text.as_bytes());
         read_bedrock_options(&mut options, text.as_bytes(), target.path(), model);
         let (members, billed_by) = (at.limit_members(&target), at.billed_by(&target));
-        let limits = size::Limits { members, model: listed.max_tokens, billed_by };
+        let limits =
+            size::Limits { members, model: listed.max_tokens, billed_by, unbounded: Unbounded::Nothing };
         let size = size_of_call(&options, text.as_bytes(), drawn, limits);
         let usage = drawn.usage(drawn.input_bytes, limit.unwrap_or(model_limit));
         let usage = read_report(Shape::Bedrock, OpenaiFormat::Chat, drawn.form, &usage);
@@ -391,7 +392,12 @@ fn called(provider: &str, host: Host, path: &str) -> (Providers, Uri) {
 /// What limits a call to `target` for a model with these limits.
 fn limits_at(providers: &Providers, target: &Uri, model: Split<Option<u64>>) -> size::Limits {
     let at = providers.at(target);
-    size::Limits { members: at.limit_members(target), model, billed_by: at.billed_by(target) }
+    size::Limits {
+        members: at.limit_members(target),
+        model,
+        billed_by: at.billed_by(target),
+        unbounded: Unbounded::Nothing,
+    }
 }
 
 proptest! {
