@@ -201,8 +201,9 @@ mod tests {
 
     #[test]
     fn the_usage_that_a_stream_begins_with_is_preliminary_until_another_follows() {
+        type Frame = fn(&str) -> Vec<u8>;
         let plain = |document: &str| document.as_bytes().to_vec();
-        let form: [(Shape, &str, fn(&str) -> Vec<u8>, &[&str], bool); 9] = [
+        let form: [(Shape, &str, Frame, &[&str], bool); 9] = [
             (Shape::Anthropic, EVENTS, event, &[BEGIN], true),
             (Shape::Anthropic, EVENTS, event, &[BEGIN, DELTA], false),
             // Its OpenAI-compatible path reports once, at the end.
