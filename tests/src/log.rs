@@ -14,11 +14,26 @@ const BATCHES: &str = "\
 SELECT first_position, recorded_at, writer, convert_from(events, 'UTF8'), hashes, partition FROM ledger.batches
 WHERE first_position + count > $1::bigint + 1 AND position($2::bytea IN events) > 0
 ORDER BY partition, first_position";
+/// The same after a position of each partition.
+const LATER_BATCHES: &str = "\
+SELECT b.first_position, b.recorded_at, b.writer, convert_from(b.events, 'UTF8'), b.hashes, b.partition
+FROM unnest($3::smallint[], $4::bigint[]) AS since(partition, position)
+JOIN ledger.batches AS b ON b.partition = since.partition AND b.first_position > since.position
+WHERE b.first_position + b.count > $1::bigint + 1 AND position($2::bytea IN b.events) > 0
+ORDER BY b.partition, b.first_position";
 const HEADS: &str = "SELECT partition, position, hash FROM ledger.heads ORDER BY partition";
 const STATES: &str = "\
 SELECT s.kind, s.id, s.body FROM ledger.state AS s
 JOIN ledger.heads AS h ON h.partition = s.partition AND h.generation = s.generation
 WHERE s.kind = $1 ORDER BY s.id";
+const STATES_WITH: &str = "\
+SELECT s.id, s.body FROM ledger.state AS s
+JOIN ledger.heads AS h ON h.partition = s.partition AND h.generation = s.generation
+WHERE s.kind = $1 AND position($2 IN s.body) > 0 ORDER BY s.id";
+const STATE: &str = "\
+SELECT s.body FROM ledger.state AS s
+JOIN ledger.heads AS h ON h.partition = s.partition AND h.generation = s.generation
+WHERE s.kind = $1 AND s.id = $2";
 const CHECKPOINTS: &str = "\
 SELECT c.position FROM ledger.checkpoints AS c
 JOIN ledger.heads AS h ON h.partition = c.partition AND h.generation = c.generation ORDER BY c.partition";
@@ -112,6 +127,9 @@ pub struct Head {
 pub struct Log {
     /// The connection.
     pub sql: Client,
+    /// The heads when the events began that are looked up here. The log of a shared instance is long, and a look-up reads
+    /// all of it.
+    since: Option<Vec<Head>>,
 }
 
 impl Log {
@@ -124,7 +142,14 @@ impl Log {
     pub async fn try_open(database_url: &str) -> Result<Self, tokio_postgres::Error> {
         let (sql, connection) = tokio_postgres::connect(database_url, NoTls).await?;
         tokio::spawn(connection);
-        Ok(Self { sql })
+        Ok(Self { sql, since: None })
+    }
+
+    /// The same log, in which single events and those of a merchant are looked up among those that are appended from now
+    /// on.
+    #[must_use]
+    pub async fn from_now_on(self) -> Self {
+        Self { since: Some(self.heads().await), ..self }
     }
 
     /// The head of each partition.
@@ -146,6 +171,17 @@ impl Log {
         rows.iter().flat_map(Logged::of).filter(|event| event.position > position).collect()
     }
 
+    /// The same, among those that are looked up here.
+    async fn look_up(&self, position: i64, text: &str) -> Vec<Logged> {
+        let Some(since) = &self.since else { return self.read(position, text).await };
+        let (partitions, positions): (Vec<i16>, Vec<i64>) =
+            since.iter().map(|head| (head.partition, head.position)).unzip();
+        let rows =
+            self.sql.query(LATER_BATCHES, &[&position, &text.as_bytes(), &partitions, &positions]).await;
+        let rows = rows.expect("the log can be read");
+        rows.iter().flat_map(Logged::of).filter(|event| event.position > position).collect()
+    }
+
     /// All events after `position`.
     pub async fn after(&self, position: i64) -> Vec<Logged> {
         self.read(position, "").await
@@ -153,14 +189,14 @@ impl Log {
 
     /// A merchant's events after `position`.
     pub async fn of_merchant(&self, merchant_id: &str, position: i64) -> Vec<Logged> {
-        let mut events = self.read(position, merchant_id).await;
+        let mut events = self.look_up(position, merchant_id).await;
         events.retain(|event| event.merchant_id == merchant_id);
         events
     }
 
     /// The event of a fact, if it is in the log now.
     pub async fn event(&self, key: &str) -> Option<Logged> {
-        self.read(0, &format!("\"key\":\"{key}\"")).await.into_iter().find(|event| event.key == key)
+        self.look_up(0, &format!("\"key\":\"{key}\"")).await.into_iter().find(|event| event.key == key)
     }
 
     /// The stored states of a kind as they are stored now, in the live generation: id and body.
@@ -182,6 +218,15 @@ impl Log {
     pub async fn states(&self, kind: &str) -> Vec<(String, Value)> {
         self.stored().await;
         self.stored_states(kind).await
+    }
+
+    /// The stored states of a kind that belong to a merchant, once those of all events so far are stored.
+    pub async fn states_of_merchant(&self, kind: &str, merchant_id: &str) -> Vec<Value> {
+        self.stored().await;
+        let rows = self.sql.query(STATES_WITH, &[&kind, &merchant_id]).await;
+        let states = rows.expect("the states can be read").into_iter();
+        let read = |row: Row| serde_json::from_str(row.get(1)).expect("a state is JSON");
+        states.map(read).filter(|body: &Value| body["merchant_id"] == merchant_id).collect()
     }
 
     /// Waits until the states of all events so far are stored.
@@ -209,7 +254,9 @@ impl Log {
 
     /// A stored state.
     pub async fn state(&self, kind: &str, id: &str) -> Option<Value> {
-        self.states(kind).await.into_iter().find(|(there, _)| there == id).map(|(_, body)| body)
+        self.stored().await;
+        let row = self.sql.query_opt(STATE, &[&kind, &id]).await.expect("a state can be read")?;
+        Some(serde_json::from_str(row.get(0)).expect("a state is JSON"))
     }
 }
 

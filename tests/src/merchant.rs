@@ -75,10 +75,11 @@ impl Merchant {
 
     /// A new merchant of `instance`.
     pub async fn of(instance: &'static Instance) -> Self {
+        let log = instance.log().await.from_now_on().await;
         let made = instance.operate(&["merchant", "create", "--name", "a test's"]).await;
         let text = |name: &str| made[name].as_str().unwrap_or_else(|| panic!("{name} in {made}")).to_owned();
         let (id, wallet_id, secret_key) = (text("merchant_id"), text("wallet_id"), text("secret_key"));
-        Self { instance, log: instance.log().await, id, wallet_id, secret_key }
+        Self { instance, log, id, wallet_id, secret_key }
     }
 
     /// A new merchant whose partition `gateway` leads, by its name in the leases.
@@ -266,12 +267,10 @@ impl Merchant {
     /// Waits until the merchant's wallets hold nothing and it has no open request.
     pub async fn nothing_is_held(&self) {
         eventually("every hold is released", async || {
-            let open = self.log.states("request").await;
-            let open = open.iter().any(|(_, body)| body["merchant_id"] == self.id.as_str());
-            let wallets = self.log.states("wallet").await;
-            let mut mine = wallets.iter().filter(|(_, body)| body["merchant_id"] == self.id.as_str());
-            let free = mine.all(|(_, body)| body["held"] == "0.0000000000");
-            (!open && free).then_some(())
+            let open = self.log.states_of_merchant("request", &self.id).await;
+            let wallets = self.log.states_of_merchant("wallet", &self.id).await;
+            assert!(!wallets.is_empty(), "a merchant has a wallet");
+            (open.is_empty() && wallets.iter().all(|wallet| wallet["held"] == "0.0000000000")).then_some(())
         })
         .await;
     }

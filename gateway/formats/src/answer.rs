@@ -37,6 +37,17 @@ pub(crate) enum Finish {
     Refusal,
 }
 
+impl Finish {
+    /// Why an answer with such parts ended, if its provider says so of Chat Completions: a plain end is one for its calls.
+    pub(crate) fn of_answer(self, has_calls: bool, has_refusal: bool) -> Self {
+        match self {
+            Self::Stop if has_refusal => Self::Refusal,
+            Self::Stop if has_calls => Self::ToolCalls,
+            other => other,
+        }
+    }
+}
+
 /// Used tokens, in OpenAI's sense: input includes cached tokens, output includes reasoning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usage {

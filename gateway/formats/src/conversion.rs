@@ -212,7 +212,7 @@ impl Format {
                 })?;
                 anthropic::write_request(conversation, limit)
             }
-            Self::Google => google::write_request(conversation),
+            Self::Google => google::write_request(conversation, client),
         }
     }
 

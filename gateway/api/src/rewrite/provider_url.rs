@@ -80,7 +80,15 @@ impl Rewrite {
         let is_left_out = |name: &str| library == ClientLibrary::Google && name == "alt";
         let cut = cuts(library, &url).into_iter().find_map(|cut| {
             let target = query.of_url(cut.url.to_owned(), key, is_left_out).ok()?;
-            provider_format(&target).map(|provider| (cut, target, provider))
+            let provider = provider_format(&target)?;
+            // Anthropic's clients ask for its trials by `beta`, which no other provider knows.
+            let is_of_client = library == ClientLibrary::Anthropic && provider != Format::Anthropic;
+            let target = if is_of_client {
+                query.of_url(cut.url.to_owned(), key, |name| name == "beta").ok()?
+            } else {
+                target
+            };
+            Some((cut, target, provider))
         });
         if let Some((Cut { client, google, .. }, target, provider)) = cut {
             let is_stream = google.as_ref().is_some_and(|call| call.stream);
@@ -254,6 +262,8 @@ mod tests {
             ("openai/https:/api.anthropic.com/v1/messages".to_owned(), MESSAGES, OpenaiChat, Anthropic),
             ("openai/https%3A//api.anthropic.com/v1/messages".to_owned(), MESSAGES, OpenaiChat, Anthropic),
             (format!("anthropic/{CHAT}/v1/messages"), CHAT, Anthropic, OpenaiChat),
+            (format!("anthropic/{CHAT}/v1/messages?beta=true"), CHAT, Anthropic, OpenaiChat),
+            (format!("anthropic/{GEMINI}/v1/messages?beta=true"), GEMINI, Anthropic, Google),
             (format!("anthropic/{CHAT}"), CHAT, Anthropic, OpenaiChat),
             (format!("google/{CHAT}/v1beta/models/m:generateContent"), CHAT, Google, OpenaiChat),
             (format!("google/{CHAT}/models/m:generateContent"), CHAT, Google, OpenaiChat),

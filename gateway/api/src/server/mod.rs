@@ -57,6 +57,12 @@ const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long unsettled calls may take to log their facts.
 const UNSETTLED_LOG_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// How long a gateway that stops waits for others to lead what it led.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long it still answers other gateways then: they learn who leads in rounds.
+const FAREWELL: Duration = Duration::from_millis(300);
+
 /// The connections of an address that may wait to be accepted.
 const BACKLOG: u32 = 1_024;
 
@@ -236,9 +242,15 @@ pub async fn run(
 
     let api = (router(&app, forwarder), app.metrics.listener(Listener::Api));
     let pages = (pages_router(&app), app.metrics.listener(Listener::Pages));
-    let (until, _) = tokio::join!(
+    let mut led = app.ledger.led();
+    let shares = async {
+        stop.cancelled().await;
+        led.are_shared()
+    };
+    let (until, _, shared) = tokio::join!(
         serve(listener, &app, api, config.limits, timeouts, stop.clone()),
         serve(pages_listener, &app, pages, config.limits, timeouts, stop.clone()),
+        shares,
     );
     calls.close();
     // Drains responses within the grace period, then settles each by the usage reported so far.
@@ -252,6 +264,9 @@ pub async fn run(
     } else {
         lease::release(&app.reads, gateway_id).await;
     }
+    if shared {
+        farewell(&mut led).await;
+    }
     abort.cancel();
     tasks.close();
     tasks.wait().await;
@@ -260,6 +275,18 @@ pub async fn run(
         tracing::error!(event = "gateway.calls_not_ended", "calls did not end before the timeout");
     }
     Ok(())
+}
+
+/// Answers other gateways until they know who leads what this one led. They send commands here until then: on a connection
+/// that is closed, the outcome of one would not be known.
+async fn farewell(led: &mut LedPartitions) {
+    let left = async {
+        while !led.now().is_empty() {
+            led.changed().await;
+        }
+    };
+    let _ = tokio::time::timeout(LEAVE_TIMEOUT, left).await;
+    tokio::time::sleep(FAREWELL).await;
 }
 
 /// The token that is cancelled `drain` after `stop`. Meanwhile the gateway serves as before, and says that it is not

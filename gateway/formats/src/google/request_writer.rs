@@ -6,12 +6,13 @@ use crate::conversation::{
     Conversation, Given, Image, ImageSource, Outcome, Part, Role, Shown, Thinking, Tool, ToolChoice,
     ToolResult,
 };
+use crate::conversion::Format;
 use crate::error::RequestError;
 use crate::fields::MAX_NAME_BYTES;
 use crate::json::{Json, ObjectBuilder, ValuesLeft, object};
 
 /// Writes a request. Its model and whether it streams go into its URL.
-pub(crate) fn write_request(mut conversation: Conversation) -> Result<Json, RequestError> {
+pub(crate) fn write_request(mut conversation: Conversation, client: Format) -> Result<Json, RequestError> {
     refuse_settings(&conversation)?;
     let called = conversation.called_tools();
     let mut body = ObjectBuilder::default();
@@ -36,7 +37,8 @@ pub(crate) fn write_request(mut conversation: Conversation) -> Result<Json, Requ
             Role::Assistant => "model",
             Role::System => unreachable!("system turns were taken out"),
         };
-        let parts = write_parts(turn.parts, &called, &left)?;
+        let parts = if client == Format::OpenaiChat { signatures_at_calls(turn.parts) } else { turn.parts };
+        let parts = write_parts(parts, &called, &left)?;
         if !parts.is_empty() {
             contents.push(object! { "role": role, "parts": parts });
         }
@@ -126,6 +128,20 @@ fn write_tool(tool: Tool) -> Json {
         .with_some("description", tool.description)
         .with_some("parametersJsonSchema", tool.parameters)
         .into()
+}
+
+/// Moves signatures without reasoning to the first call of a turn of Chat Completions, which does not know where they stood:
+/// where a turn has calls, Google signs the first of them.
+fn signatures_at_calls(parts: Vec<Given<Part>>) -> Vec<Given<Part>> {
+    let is_call = |part: &Given<Part>| matches!(part.value, Part::ToolCall(_));
+    if !parts.iter().any(is_call) {
+        return parts;
+    }
+    let is_signature = |part: &Given<Part>| matches!(&part.value, Part::Reasoning { text, signature: Some(_) } if text.is_empty());
+    let (signatures, mut rest): (Vec<_>, Vec<_>) = parts.into_iter().partition(is_signature);
+    let call = rest.iter().position(is_call).unwrap_or(rest.len());
+    rest.splice(call..call, signatures);
+    rest
 }
 
 /// Writes the parts of a turn. A signature goes to the part after its reasoning.

@@ -27,10 +27,9 @@ pub(crate) fn read_response(document: Field) -> Result<Answer, ResponseError> {
     };
     let mut choice = choice.object()?;
     let parts = message(choice.require("message")?.object()?, &about)?;
-    let mut finish = finish(&choice.require("finish_reason")?)?;
-    if finish == Finish::Stop && parts.iter().any(|part| matches!(part, Part::Refusal(_))) {
-        finish = Finish::Refusal;
-    }
+    let has_calls = parts.iter().any(|part| matches!(part, Part::ToolCall(_)));
+    let has_refusal = parts.iter().any(|part| matches!(part, Part::Refusal(_)));
+    let finish = finish(&choice.require("finish_reason")?)?.of_answer(has_calls, has_refusal);
     Ok(Answer { about, parts, finish, usage })
 }
 
@@ -40,8 +39,16 @@ pub(super) fn about(fields: &mut Fields) -> Result<About, ResponseError> {
     Ok(About {
         id: bare_id(&id, ID_PREFIX),
         model: fields.name("model")?.unwrap_or_default(),
-        created: fields.unsigned("created")?,
+        created: fields.take("created").and_then(|field| seconds(field.value())),
     })
+}
+
+/// The whole seconds of a time, which some providers give with a fraction, and Azure as 0 before an answer begins.
+fn seconds(time: &Json) -> Option<u64> {
+    let Json::Number(number) = time else { return None };
+    let text = number.to_string();
+    let whole = text.split_once('.').map_or(text.as_str(), |(whole, _)| whole);
+    whole.parse().ok().filter(|seconds| *seconds > 0)
 }
 
 fn message(mut fields: Fields, about: &About) -> Result<Vec<Part>, ResponseError> {
@@ -71,10 +78,19 @@ fn message(mut fields: Fields, about: &About) -> Result<Vec<Part>, ResponseError
         parts.push(Part::ToolCall(ToolCall {
             id: id.unwrap_or_else(|| made_call_id(&about.id, number)),
             name: function.require("name")?.text()?,
-            arguments: function.text("arguments")?.unwrap_or_default(),
+            arguments: arguments(&mut function)?.unwrap_or_default(),
         }));
     }
     Ok(parts)
+}
+
+/// Takes the arguments of a call: a text, or the object itself.
+pub(super) fn arguments(function: &mut Fields) -> Result<Option<String>, ResponseError> {
+    let Some(field) = function.take("arguments") else { return Ok(None) };
+    match field.value() {
+        Json::Object(_) => Ok(Some(field.value().to_text())),
+        _ => Ok(Some(field.text()?)),
+    }
 }
 
 /// A piece of the content of a message or a delta.
@@ -95,9 +111,15 @@ pub(super) fn content(field: Field) -> Result<Vec<Piece>, ResponseError> {
         match kind.value().as_text() {
             Some("text") => pieces.push(Piece::Text(item.require("text")?.text()?)),
             Some("thinking") => {
-                let texts = item.require("thinking")?.list()?.into_iter();
-                let texts = texts.map(|text| text.object()?.require("text")?.text());
-                pieces.push(Piece::Reasoning(texts.collect::<Result<String, _>>()?));
+                let mut thinking = String::new();
+                for part in item.require("thinking")?.list()? {
+                    let mut part = part.object()?;
+                    // A reference to a source is no text.
+                    if part.text("type")?.is_none_or(|kind| kind == "text") {
+                        thinking.push_str(&part.require("text")?.text()?);
+                    }
+                }
+                pieces.push(Piece::Reasoning(thinking));
             }
             _ => return Err(kind.unsupported(format!("{} is not known", kind.value().to_text())).into()),
         }
@@ -117,11 +139,14 @@ pub(super) fn reasoning(fields: &mut Fields) -> Result<Option<String>, ResponseE
 /// Reads why an answer ended.
 pub(super) fn finish(field: &Field) -> Result<Finish, ResponseError> {
     match field.value().as_text() {
-        // Together's `eos` and Mistral's `model_length` are among them.
-        Some("stop" | "eos") => Ok(Finish::Stop),
-        Some("length" | "model_length") => Ok(Finish::Length),
+        // Together's and xAI's.
+        Some("stop" | "eos" | "end_turn") => Ok(Finish::Stop),
+        // Mistral's and Z.ai's.
+        Some("length" | "model_length" | "model_context_window_exceeded") => Ok(Finish::Length),
         Some("tool_calls" | "function_call") => Ok(Finish::ToolCalls),
-        Some("content_filter") => Ok(Finish::Filtered),
+        // Z.ai's, and Google's with a reason after it.
+        Some("sensitive") => Ok(Finish::Filtered),
+        Some(filtered) if filtered.starts_with("content_filter") => Ok(Finish::Filtered),
         _ => Err(field.unsupported(format!("{} is not known", field.value().to_text())).into()),
     }
 }
@@ -182,6 +207,59 @@ mod tests {
             let text = format!(r#"{{"prompt_tokens":19,"completion_tokens":21,{counts}}}"#);
             let read = usage(Field::root(Json::parse(text.as_bytes()).unwrap())).unwrap();
             assert_eq!((read.input, read.cached, read.output), (19, cached, 21), "{counts}");
+        }
+    }
+
+    fn read(text: &str) -> Answer {
+        read_response(Field::root(Json::parse(text.as_bytes()).unwrap())).unwrap()
+    }
+
+    #[test]
+    fn reasons_to_end_of_several_providers_are_read() {
+        for (reason, finish) in [
+            ("stop", Finish::Stop),
+            ("eos", Finish::Stop),
+            ("end_turn", Finish::Stop),
+            ("model_length", Finish::Length),
+            ("model_context_window_exceeded", Finish::Length),
+            ("sensitive", Finish::Filtered),
+            ("content_filter: RECITATION", Finish::Filtered),
+        ] {
+            let answer = read(&format!(
+                r#"{{"id":"1","choices":[{{"message":{{"content":"x"}},"finish_reason":"{reason}"}}]}}"#
+            ));
+            assert_eq!(answer.finish, finish, "{reason}");
+        }
+        let unknown =
+            r#"{"choices":[{"message":{"content":"x"},"finish_reason":"function_call_filter: X"}]}"#;
+        assert!(read_response(Field::root(Json::parse(unknown.as_bytes()).unwrap())).is_err());
+    }
+
+    #[test]
+    fn a_stop_with_calls_is_one_for_its_calls() {
+        let answer = read(
+            r#"{"id":"1","choices":[{"message":{"content":null,"tool_calls":[{"id":"c","function":{"name":"f","arguments":{"x":1}}}]},
+                "finish_reason":"stop"}]}"#,
+        );
+        assert_eq!(answer.finish, Finish::ToolCalls);
+        let [Part::ToolCall(call)] = answer.parts.as_slice() else { panic!("{answer:?}") };
+        assert_eq!(call.arguments, r#"{"x":1}"#, "arguments may be an object");
+    }
+
+    #[test]
+    fn a_time_may_have_a_fraction_or_say_nothing() {
+        for (created, seconds) in [
+            ("1746852567.742961", Some(1_746_852_567)),
+            ("1746852567", Some(1_746_852_567)),
+            ("0", None),
+            ("null", None),
+            ("\"soon\"", None),
+        ] {
+            let mut fields =
+                Field::root(Json::parse(format!(r#"{{"created":{created}}}"#).as_bytes()).unwrap())
+                    .object()
+                    .unwrap();
+            assert_eq!(about(&mut fields).unwrap().created, seconds, "{created}");
         }
     }
 }

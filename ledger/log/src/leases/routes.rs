@@ -107,6 +107,13 @@ impl LedPartitions {
         self.0.borrow().those(|route| matches!(route, Route::Here(_)))
     }
 
+    /// Whether this gateway leads partitions beside others, which can take them over.
+    pub fn are_shared(&self) -> bool {
+        let routes = self.0.borrow();
+        let is_some = |of: fn(&Route) -> bool| routes.of.iter().any(of);
+        is_some(|route| matches!(route, Route::Here(_))) && is_some(|route| matches!(route, Route::There(_)))
+    }
+
     /// How many partitions this gateway leads, and how many nobody is known to lead; `None` while the leases are not read.
     pub fn counts(&self) -> Option<(usize, usize)> {
         let routes = self.0.borrow();
