@@ -243,14 +243,14 @@ pub async fn run(
     let api = (router(&app, forwarder), app.metrics.listener(Listener::Api));
     let pages = (pages_router(&app), app.metrics.listener(Listener::Pages));
     let mut led = app.ledger.led();
-    let shares = async {
+    let was_sharing = async {
         stop.cancelled().await;
         led.are_shared()
     };
-    let (until, _, shared) = tokio::join!(
+    let (until, _, leads_beside_others) = tokio::join!(
         serve(listener, &app, api, config.limits, timeouts, stop.clone()),
         serve(pages_listener, &app, pages, config.limits, timeouts, stop.clone()),
-        shares,
+        was_sharing,
     );
     calls.close();
     // Drains responses within the grace period, then settles each by the usage reported so far.
@@ -264,7 +264,7 @@ pub async fn run(
     } else {
         lease::release(&app.reads, gateway_id).await;
     }
-    if shared {
+    if leads_beside_others {
         farewell(&mut led).await;
     }
     abort.cancel();
