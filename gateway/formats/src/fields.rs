@@ -141,6 +141,12 @@ impl Fields {
         (value != Json::Null).then(|| Field { path: self.path.member(name), value })
     }
 
+    /// Whether a field is an object without members.
+    pub(crate) fn is_empty_object(&self, name: &str) -> bool {
+        let is_empty = |value: &Json| matches!(value, Json::Object(members) if members.is_empty());
+        self.members.iter().any(|(key, value)| key == name && is_empty(value))
+    }
+
     /// Takes a field that must be there.
     pub(crate) fn require(&mut self, name: &str) -> Result<Field, RequestError> {
         self.take(name).ok_or_else(|| RequestError::Invalid {

@@ -114,7 +114,9 @@ impl Rewrite {
                 return Err(invalid(NO_GOOGLE_CALL));
             }
         };
-        Ok(Self { library, client, provider: Some(provider), target: whole, google: None })
+        let is_of_client = library == ClientLibrary::Anthropic && provider != Format::Anthropic;
+        let target = if is_of_client { query.of_url(url, key, |name| name == "beta")? } else { whole };
+        Ok(Self { library, client, provider: Some(provider), target, google: None })
     }
 }
 
@@ -264,6 +266,7 @@ mod tests {
             (format!("anthropic/{CHAT}/v1/messages"), CHAT, Anthropic, OpenaiChat),
             (format!("anthropic/{CHAT}/v1/messages?beta=true"), CHAT, Anthropic, OpenaiChat),
             (format!("anthropic/{GEMINI}/v1/messages?beta=true"), GEMINI, Anthropic, Google),
+            (format!("anthropic/{CHAT}?beta=true"), CHAT, Anthropic, OpenaiChat),
             (format!("anthropic/{CHAT}"), CHAT, Anthropic, OpenaiChat),
             (format!("google/{CHAT}/v1beta/models/m:generateContent"), CHAT, Google, OpenaiChat),
             (format!("google/{CHAT}/models/m:generateContent"), CHAT, Google, OpenaiChat),

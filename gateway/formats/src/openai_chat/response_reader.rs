@@ -47,8 +47,9 @@ pub(super) fn about(fields: &mut Fields) -> Result<About, ResponseError> {
 fn seconds(time: &Json) -> Option<u64> {
     let Json::Number(number) = time else { return None };
     let text = number.to_string();
-    let whole = text.split_once('.').map_or(text.as_str(), |(whole, _)| whole);
-    whole.parse().ok().filter(|seconds| *seconds > 0)
+    let (whole, fraction) = text.split_once('.').unwrap_or((&text, ""));
+    let is_plain = fraction.bytes().all(|digit| digit.is_ascii_digit());
+    whole.parse().ok().filter(|seconds| is_plain && *seconds > 0)
 }
 
 fn message(mut fields: Fields, about: &About) -> Result<Vec<Part>, ResponseError> {
@@ -63,7 +64,7 @@ fn message(mut fields: Fields, about: &About) -> Result<Vec<Part>, ResponseError
             Piece::Reasoning(text) => parts.push(Part::Reasoning { text, signature: None }),
         }
     }
-    if let Some(refusal) = fields.text("refusal")? {
+    if let Some(refusal) = fields.text("refusal")?.filter(|text| !text.is_empty()) {
         parts.push(Part::Refusal(refusal));
     }
     for name in ["audio", "function_call"] {
@@ -91,6 +92,13 @@ pub(super) fn arguments(function: &mut Fields) -> Result<Option<String>, Respons
         Json::Object(_) => Ok(Some(field.value().to_text())),
         _ => Ok(Some(field.text()?)),
     }
+}
+
+/// The same of a piece of a stream, where an empty object stands for arguments that follow.
+pub(super) fn piece_of_arguments(function: &mut Fields) -> Result<Option<String>, ResponseError> {
+    let is_empty = function.is_empty_object("arguments");
+    let arguments = arguments(function)?;
+    Ok(arguments.filter(|arguments| !is_empty && !arguments.is_empty()))
 }
 
 /// A piece of the content of a message or a delta.
@@ -121,6 +129,8 @@ pub(super) fn content(field: Field) -> Result<Vec<Piece>, ResponseError> {
                 }
                 pieces.push(Piece::Reasoning(thinking));
             }
+            // It names a source of the text before it.
+            Some("reference") => {}
             _ => return Err(kind.unsupported(format!("{} is not known", kind.value().to_text())).into()),
         }
     }
@@ -251,6 +261,7 @@ mod tests {
         for (created, seconds) in [
             ("1746852567.742961", Some(1_746_852_567)),
             ("1746852567", Some(1_746_852_567)),
+            ("1.5e17", None),
             ("0", None),
             ("null", None),
             ("\"soon\"", None),

@@ -1,12 +1,17 @@
 //! Chat Completions: reads the chunks of a provider's stream.
 
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
 use crate::answer::{Finish, made_call_id};
 use crate::delta::{Delta, StreamReader, parse};
 use crate::error::ResponseError;
 use crate::fields::{Field, Fields};
 use crate::provider_error::ProviderError;
 
-use super::response_reader::{Piece, about, arguments, content, finish, is_empty_list, reasoning, usage};
+use super::response_reader::{
+    Piece, about, content, finish, is_empty_list, piece_of_arguments, reasoning, usage,
+};
 
 /// A reader of a stream.
 pub(crate) fn stream_reader() -> Box<dyn StreamReader> {
@@ -17,29 +22,25 @@ pub(crate) fn stream_reader() -> Box<dyn StreamReader> {
 struct Reader {
     /// The id of the answer, once it has begun.
     answer_id: Option<String>,
-    /// The call that began last, and how many began.
+    /// The call that began last.
     call: Option<Call>,
+    /// The ids of all calls, as hashes: an id may be long.
+    ids: HashSet<u64>,
     call_count: usize,
     has_refusal: bool,
-    finished: Finished,
+    /// Why the answer ended.
+    reason: Option<Finish>,
+    /// Whether it said `end_turn`, which xAI also says before the last chunk.
+    may_have_ended: bool,
 }
 
 /// A call that began.
 #[derive(Debug)]
 struct Call {
     index: u64,
-    id: String,
-    name: String,
-}
-
-/// Whether the answer said why it ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Finished {
-    #[default]
-    No,
-    /// It said `end_turn`, which xAI also says before the last chunk.
-    Perhaps,
-    Yes,
+    id: u64,
+    name: u64,
+    arguments: ObjectEnd,
 }
 
 impl StreamReader for Reader {
@@ -73,9 +74,9 @@ impl StreamReader for Reader {
             }
             if let Some(reason) = choice.take("finish_reason").filter(|reason| !is_text(reason, "")) {
                 if is_text(&reason, "end_turn") {
-                    self.finished = Finished::Perhaps;
+                    self.may_have_ended = true;
                 } else {
-                    self.finish(finish(&reason)?, deltas);
+                    self.reason = Some(finish(&reason)?);
                 }
             }
         }
@@ -85,7 +86,7 @@ impl StreamReader for Reader {
 
     /// Some providers end without `[DONE]`: an answer is whole once it said why it ended.
     fn end(&mut self, deltas: &mut Vec<Delta>) {
-        if self.finished != Finished::No {
+        if self.reason.is_some() || self.may_have_ended {
             self.done(deltas);
         }
     }
@@ -96,15 +97,11 @@ fn is_text(field: &Field, text: &str) -> bool {
 }
 
 impl Reader {
-    fn finish(&mut self, reason: Finish, deltas: &mut Vec<Delta>) {
-        self.finished = Finished::Yes;
-        deltas.push(Delta::Finish(reason.of_answer(self.call_count > 0, self.has_refusal)));
-    }
-
+    /// Tells why the answer ended, if it said so, and that it has ended.
     fn done(&mut self, deltas: &mut Vec<Delta>) {
-        if self.finished == Finished::Perhaps {
-            self.finish(Finish::Stop, deltas);
-        }
+        let reason = self.reason.take().or_else(|| self.may_have_ended.then_some(Finish::Stop));
+        let reason = reason.map(|reason| reason.of_answer(self.call_count > 0, self.has_refusal));
+        deltas.extend(reason.map(Delta::Finish));
         deltas.push(Delta::End);
     }
 
@@ -132,8 +129,8 @@ impl Reader {
         Ok(())
     }
 
-    /// Reads a piece of a call. A new index begins a call, and so does another id or another name: some providers give
-    /// every call the same index, or none.
+    /// Reads a piece of a call. Another index begins a call. So does another id beside a name; without ids another name, or a
+    /// name once the arguments are whole: some providers give every call the same index, or none.
     fn call(&mut self, field: Field, deltas: &mut Vec<Delta>) -> Result<(), ResponseError> {
         let mut call = field.object()?;
         let path = call.path();
@@ -141,20 +138,33 @@ impl Reader {
         let index = call.unsigned("index")?;
         let mut function = call.object("function")?;
         let (name, arguments) = match function.as_mut() {
-            Some(function) => (function.text("name")?, arguments(function)?),
+            Some(function) => (function.text("name")?, piece_of_arguments(function)?),
             None => (None, None),
         };
+        let mixed = || ResponseError::Unsupported {
+            field: path.clone(),
+            why: "the arguments of two calls are mixed".to_owned(),
+        };
         if self.call.as_ref().zip(index).is_some_and(|(call, index)| index < call.index) {
-            let why = "the arguments of two calls are mixed".to_owned();
-            return Err(ResponseError::Unsupported { field: path, why });
+            return Err(mixed());
         }
+        let (id_hash, name_hash) = (id.as_ref().map(hash), name.as_ref().map(hash));
         let is_next = self.call.as_ref().is_none_or(|call| {
+            let has_name = name.as_ref().is_some_and(|name| !name.is_empty());
             index.is_some_and(|index| index != call.index)
-                || name.as_ref().filter(|name| !name.is_empty()).is_some_and(|name| match &id {
-                    Some(id) => *id != call.id,
-                    None => *name != call.name,
-                })
+                || has_name
+                    && match id_hash {
+                        Some(id) => id != call.id,
+                        None => {
+                            name_hash != Some(call.name) || arguments.is_some() && call.arguments.is_reached()
+                        }
+                    }
         });
+        let is_of_earlier = id_hash
+            .is_some_and(|id| self.ids.contains(&id) && self.call.as_ref().is_some_and(|call| call.id != id));
+        if is_of_earlier {
+            return Err(mixed());
+        }
         if is_next {
             let name = name.ok_or_else(|| ResponseError::Invalid {
                 field: format!("{path}.function.name"),
@@ -162,13 +172,61 @@ impl Reader {
             })?;
             let answer_id = self.answer_id.as_deref().unwrap_or_default();
             let id = id.unwrap_or_else(|| made_call_id(answer_id, self.call_count));
-            let next = self.call.as_ref().map_or(0, |call| call.index + 1);
-            self.call = Some(Call { index: index.unwrap_or(next), id: id.clone(), name: name.clone() });
+            let next = self.call.as_ref().map_or(0, |call| call.index.saturating_add(1));
+            self.call = Some(Call {
+                index: index.unwrap_or(next),
+                id: hash(&id),
+                name: hash(&name),
+                arguments: ObjectEnd::default(),
+            });
+            self.ids.insert(hash(&id));
             self.call_count += 1;
             deltas.push(Delta::ToolCall { id, name });
         }
-        let arguments = arguments.filter(|arguments| !arguments.is_empty());
-        deltas.extend(arguments.map(Delta::Arguments));
+        if let (Some(call), Some(arguments)) = (&mut self.call, arguments) {
+            if call.arguments.is_reached() && !arguments.trim().is_empty() {
+                return Err(mixed());
+            }
+            call.arguments.read(&arguments);
+            deltas.push(Delta::Arguments(arguments));
+        }
         Ok(())
+    }
+}
+
+fn hash(text: &String) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Finds the end of a JSON object that comes in pieces.
+#[derive(Debug, Default)]
+struct ObjectEnd {
+    depth: usize,
+    in_string: bool,
+    is_escaped: bool,
+    is_reached: bool,
+}
+
+impl ObjectEnd {
+    fn read(&mut self, piece: &str) {
+        for byte in piece.bytes() {
+            match byte {
+                _ if self.is_escaped => self.is_escaped = false,
+                b'\\' if self.in_string => self.is_escaped = true,
+                b'"' => self.in_string = !self.in_string,
+                b'{' | b'[' if !self.in_string => self.depth += 1,
+                b'}' | b']' if !self.in_string => {
+                    self.depth = self.depth.saturating_sub(1);
+                    self.is_reached |= self.depth == 0;
+                }
+                _ => {}
+            }
+        }
+    }
+
+    const fn is_reached(&self) -> bool {
+        self.is_reached
     }
 }
