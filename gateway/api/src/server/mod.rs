@@ -57,11 +57,11 @@ const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long unsettled calls may take to log their facts.
 const UNSETTLED_LOG_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long a gateway that stops waits for others to lead what it led.
+/// How long a gateway that stops waits at most for others to lead what it led.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long it still answers other gateways then: they learn who leads in rounds.
-const FAREWELL: Duration = Duration::from_millis(300);
+/// How long it still answers other gateways then. They look for the new leader as soon as they are told that it moved.
+const FAREWELL: Duration = Duration::from_millis(100);
 
 /// The connections of an address that may wait to be accepted.
 const BACKLOG: u32 = 1_024;
@@ -243,14 +243,14 @@ pub async fn run(
     let api = (router(&app, forwarder), app.metrics.listener(Listener::Api));
     let pages = (pages_router(&app), app.metrics.listener(Listener::Pages));
     let mut led = app.ledger.led();
-    let was_sharing = async {
+    let left = async {
         stop.cancelled().await;
-        led.are_shared()
+        led.to_hand_over()
     };
-    let (until, _, leads_beside_others) = tokio::join!(
+    let (until, _, left) = tokio::join!(
         serve(listener, &app, api, config.limits, timeouts, stop.clone()),
         serve(pages_listener, &app, pages, config.limits, timeouts, stop.clone()),
-        was_sharing,
+        left,
     );
     calls.close();
     // Drains responses within the grace period, then settles each by the usage reported so far.
@@ -264,8 +264,11 @@ pub async fn run(
     } else {
         lease::release(&app.reads, gateway_id).await;
     }
-    if leads_beside_others {
-        farewell(&mut led).await;
+    if !left.is_empty() {
+        // Other gateways send commands here until they know who leads: on a connection that is closed, the outcome of one
+        // would not be known.
+        let _ = tokio::time::timeout(LEAVE_TIMEOUT, led.led_by_others(&left)).await;
+        tokio::time::sleep(FAREWELL).await;
     }
     abort.cancel();
     tasks.close();
@@ -275,18 +278,6 @@ pub async fn run(
         tracing::error!(event = "gateway.calls_not_ended", "calls did not end before the timeout");
     }
     Ok(())
-}
-
-/// Answers other gateways until they know who leads what this one led. They send commands here until then: on a connection
-/// that is closed, the outcome of one would not be known.
-async fn farewell(led: &mut LedPartitions) {
-    let left = async {
-        while !led.now().is_empty() {
-            led.changed().await;
-        }
-    };
-    let _ = tokio::time::timeout(LEAVE_TIMEOUT, left).await;
-    tokio::time::sleep(FAREWELL).await;
 }
 
 /// The token that is cancelled `drain` after `stop`. Meanwhile the gateway serves as before, and says that it is not

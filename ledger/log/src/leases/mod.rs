@@ -181,6 +181,7 @@ impl Leases {
             () = stop.cancelled() => return,
         }
         loop {
+            let was_leaving = self.leave.is_cancelled();
             let round = tokio::time::timeout(ROUND_TIMEOUT, self.round()).await;
             let pause = match round.unwrap_or(Err(Error::Timeout)) {
                 Ok(pause) => pause,
@@ -196,6 +197,7 @@ impl Leases {
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
                 Ok(()) = self.fits.changed() => {}
+                () = self.leave.cancelled(), if !was_leaving => {}
                 () = stop.cancelled() => break,
             }
         }
@@ -372,7 +374,8 @@ impl Leases {
             }
         };
         let of: Vec<Route> = (0..).zip(&rows.leases).map(route).collect();
-        let routes = Routes { unled: unled::among(&of, rows, &self.given_up), of, read: Read::Yes };
+        let others = rows.gateways.iter().any(|gateway| gateway.name != self.config.gateway);
+        let routes = Routes { unled: unled::among(&of, rows, &self.given_up), of, read: Read::Yes, others };
         self.routes.send_if_modified(|known| {
             let is_new = **known != routes;
             if is_new {

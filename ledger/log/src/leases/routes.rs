@@ -49,6 +49,8 @@ pub struct Routes {
     pub(super) unled: BTreeSet<Partition>,
     /// Whether the leases could be read.
     pub(super) read: Read,
+    /// Whether other gateways share the partitions.
+    pub(super) others: bool,
 }
 
 /// Whether the last round could read the leases.
@@ -63,13 +65,14 @@ pub(super) enum Read {
 impl Routes {
     /// No leader is known yet.
     pub(super) fn unknown(partitions: usize) -> Self {
-        Self { of: vec![Route::Unknown; partitions], unled: BTreeSet::new(), read: Read::NotYet }
+        let of = vec![Route::Unknown; partitions];
+        Self { of, unled: BTreeSet::new(), read: Read::NotYet, others: false }
     }
 
     /// A single partition that is led there.
     #[cfg(test)]
     pub(crate) fn of_one(route: Route) -> Self {
-        Self { of: vec![route], unled: BTreeSet::new(), read: Read::Yes }
+        Self { of: vec![route], unled: BTreeSet::new(), read: Read::Yes, others: false }
     }
 
     /// Where `partition` is led.
@@ -107,11 +110,17 @@ impl LedPartitions {
         self.0.borrow().those(|route| matches!(route, Route::Here(_)))
     }
 
-    /// Whether this gateway leads partitions beside others, which can take them over.
-    pub fn are_shared(&self) -> bool {
-        let routes = self.0.borrow();
-        let is_some = |of: fn(&Route) -> bool| routes.of.iter().any(of);
-        is_some(|route| matches!(route, Route::Here(_))) && is_some(|route| matches!(route, Route::There(_)))
+    /// The partitions that this gateway leads and that others take over if it stops.
+    pub fn to_hand_over(&self) -> Vec<Partition> {
+        if self.0.borrow().others { self.now() } else { Vec::new() }
+    }
+
+    /// Resolves when others lead `partitions`, or when it cannot be known any more.
+    pub async fn led_by_others(&mut self, partitions: &[Partition]) {
+        let is_there = |routes: &Routes, partition| matches!(routes.of(partition), Route::There(_));
+        let all = |routes: &Arc<Routes>| partitions.iter().all(|partition| is_there(routes, *partition));
+        // An error means that the leases have ended.
+        let _ = self.0.wait_for(|routes| !routes.is_current() || all(routes)).await;
     }
 
     /// How many partitions this gateway leads, and how many nobody is known to lead; `None` while the leases are not read.
