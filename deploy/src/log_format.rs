@@ -29,8 +29,13 @@ impl LogFormat {
 
     /// Logs to stderr from now on. `FARTHING_LOG` overrides the level with a filter such as `info,farthing_api=debug`.
     pub(crate) fn log_to_stderr(self, level: &str) {
-        let filter = EnvFilter::try_from_env("FARTHING_LOG")
-            .unwrap_or_else(|_| EnvFilter::new(format!("{level},async_nats=warn,refinery_core=warn")));
+        let default = || EnvFilter::new(format!("{level},async_nats=warn,refinery_core=warn"));
+        let given = std::env::var("FARTHING_LOG").ok().filter(|given| !given.trim().is_empty());
+        let (filter, wrong) = match given.map(EnvFilter::try_new) {
+            Some(Ok(filter)) => (filter, None),
+            Some(Err(error)) => (default(), Some(error)),
+            None => (default(), None),
+        };
         let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
         match self {
             Self::Text => log.init(),
@@ -38,6 +43,9 @@ impl LogFormat {
                 log.json().flatten_event(true).with_current_span(true).with_span_list(false).init();
                 std::panic::set_hook(Box::new(log_panic));
             }
+        }
+        if let Some(error) = wrong {
+            tracing::warn!(event = "log.filter_refused", %error, "FARTHING_LOG is no log filter; the default is used");
         }
     }
 

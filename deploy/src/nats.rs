@@ -6,14 +6,25 @@ use anyhow::{Context as _, Result, ensure};
 use farthing_log::nats::{Login, NatsConfig};
 use farthing_log::nats_names::NatsNames;
 
+use crate::secret_file;
+
 /// Flags that name the NATS servers, their TLS and the login.
 #[derive(Debug, Clone, clap::Args)]
 #[expect(clippy::struct_field_names, reason = "a field has the name of its flag")]
 pub(crate) struct Nats {
     /// NATS servers: nats://HOST:PORT, or tls://HOST:PORT for TLS, with commas between those of a cluster. Without it,
     /// readers poll the database and no events are published.
-    #[arg(long, env = "FARTHING_NATS_URL", hide_env_values = true, value_name = "URL")]
+    #[arg(
+        long,
+        env = "FARTHING_NATS_URL",
+        hide_env_values = true,
+        value_name = "URL",
+        conflicts_with = "nats_url_file"
+    )]
     nats_url: Option<String>,
+    /// As --nats-url, read from the first line of a file: with a user and a password, for example.
+    #[arg(long, env = "FARTHING_NATS_URL_FILE", value_name = "FILE")]
+    nats_url_file: Option<PathBuf>,
     /// Trust only the certificate authorities in this PEM file for NATS, instead of those of the system. Demands TLS.
     #[arg(long, env = "FARTHING_NATS_CA_FILE", value_name = "FILE")]
     nats_ca_file: Option<PathBuf>,
@@ -48,9 +59,14 @@ impl Nats {
             (None, Some(file)) => Login::Nkey(file),
             (None, None) => Login::Url,
         };
-        let Some(urls) = self.nats_url else {
+        let urls = match (self.nats_url, &self.nats_url_file) {
+            (Some(urls), _) => Some(urls),
+            (None, Some(file)) => Some(secret_file::first_line("--nats-url-file", file)?),
+            (None, None) => None,
+        };
+        let Some(urls) = urls else {
             let given = self.nats_ca_file.is_some() || self.nats_cert_file.is_some() || login != Login::Url;
-            ensure!(!given, "--nats-ca-file and the like need --nats-url");
+            ensure!(!given, "--nats-ca-file and the like need --nats-url or --nats-url-file");
             return Ok(None);
         };
         let certificate = self.nats_cert_file.zip(self.nats_key_file);

@@ -61,7 +61,7 @@ pub(crate) struct Args {
     #[arg(long, env = "FARTHING_LEASE_SECONDS", default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=3_600))]
     lease_seconds: u64,
     /// Do not deliver webhooks; leave that to other gateways, such as those with access to the internet.
-    #[arg(long, env = "FARTHING_NO_WEBHOOKS")]
+    #[arg(long, env = "FARTHING_NO_WEBHOOKS", value_parser = clap::builder::BoolishValueParser::new())]
     no_webhooks: bool,
     #[command(flatten)]
     operator: OperatorArgs,

@@ -39,9 +39,8 @@ impl TraceArgs {
         let Some(settings) = self.settings(variable)? else { return Ok(Traces::default()) };
         let traces = Traces::start(&settings, &metrics).context("traces cannot be sent")?;
         let host = settings.endpoint.authority().map(ToString::to_string);
-        // The query may hold a key.
-        let path = settings.endpoint.path().to_owned();
-        tracing::info!(event = "traces.started", host, path, "traces are sent to a collector");
+        // Path and query may hold a key.
+        tracing::info!(event = "traces.started", host, "traces are sent to a collector");
         Ok(traces)
     }
 

@@ -449,9 +449,12 @@ fn secrets_come_from_files_and_variables() {
             let refused = fails(&["gateway", "--database-url", &bare, &flag], &[], 2).await;
             assert!(refused.contains("-file") && !refused.contains("abab"), "{refused}");
         }
+        // The password of NATS is one that no server knows: a gateway serves without the feed.
+        let nats =
+            instance.secret_file(&instance.ready().nats_url.replace("nats://", "nats://user:nats-password@"));
         let gateway = SideGateway::with(
             instance,
-            &["--database-url-file", &whole],
+            &["--database-url-file", &whole, "--nats-url-file", &nats],
             &[&instance.provider_key("openai", "sk-in-a-file"), LOCAL],
         )
         .await;
@@ -459,7 +462,11 @@ fn secrets_come_from_files_and_variables() {
         let shown = ps.args(["-ww", "-o", "args=", "-p", &gateway.pid().to_string()]).output().await.unwrap();
         let shown = String::from_utf8_lossy(&shown.stdout);
         assert!(shown.contains("--database-url-file") && !shown.contains(password), "{shown}");
-        assert!(!shown.contains("sk-in-a-file"), "{shown}");
+        assert!(!shown.contains("sk-in-a-file") && !shown.contains("nats-password"), "{shown}");
+        let both =
+            ["--database-url-file", &whole, "--nats-url-file", &nats, "--nats-url", "nats://127.0.0.1:1"];
+        let refused = fails(&[&["gateway"], &both[..]].concat(), &[], 2).await;
+        assert!(refused.contains("--nats-url-file") && !refused.contains("nats-password"), "{refused}");
     });
 }
 

@@ -88,7 +88,9 @@ pub fn settings_of(database_url: &str) -> Result<(Config, PostgresTls), tokio_po
         // wrong is also unknown to tokio-postgres, which refuses it.
         Err(_) => Settings { config: Config::from_str(database_url)?, tls: PostgresTls::unchecked() },
     };
-    config.connect_timeout(CONNECT_TIMEOUT);
+    if config.get_connect_timeout().is_none() {
+        config.connect_timeout(CONNECT_TIMEOUT);
+    }
     notice_lost_servers(&mut config);
     Ok((config, tls))
 }
