@@ -237,6 +237,7 @@ async fn follow<P: Projection>(
     let mut seen = generation.positions.clone();
     let mut written_at = Instant::now();
     loop {
+        progress.built(is_built);
         progress.reached(&seen);
         let next = follower.next(&seen, MAX_EVENTS);
         let page = if seen == generation.positions {

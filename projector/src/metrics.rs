@@ -1,6 +1,7 @@
 //! The metrics of a projector, and whether its read models are kept up to date.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -30,6 +31,8 @@ enum Activity {
 #[derive(Debug)]
 pub(crate) struct Progress {
     state: Mutex<(Activity, Positions)>,
+    /// Whether nobody reads it yet: its generation is being built.
+    is_building: AtomicBool,
     events: Counter,
     restarts: Counter,
     doubtful: Counter,
@@ -46,6 +49,11 @@ impl Progress {
         let mut state = self.state();
         state.0 = Activity::Runs;
         state.1.clone_from(shown);
+    }
+
+    /// Its generation is built, or is not yet.
+    pub(crate) fn built(&self, is_built: bool) {
+        self.is_building.store(!is_built, Ordering::Relaxed);
     }
 
     /// It has folded so many events.
@@ -103,7 +111,8 @@ impl ProjectorMetrics {
             let with = |family: &CounterFamily<1>| family.with([("read_model", name)]);
             let state = Mutex::new((Activity::Stopped, Positions::default()));
             let (events, restarts, doubtful) = (with(&events), with(&restarts), with(&doubtful));
-            (name, Arc::new(Progress { state, events, restarts, doubtful }))
+            let is_building = AtomicBool::new(false);
+            (name, Arc::new(Progress { state, is_building, events, restarts, doubtful }))
         };
         let names = ReadModel::ALL.into_iter().map(ReadModel::name).chain([OUTBOX]);
         let all: All = Arc::new(names.map(progress).collect());
@@ -134,13 +143,16 @@ impl ProjectorMetrics {
 }
 
 fn register_progress(metrics: &Metrics, all: &All, heads: &Arc<SeenHeads>) {
-    let read = |read: fn(&SeenHeads, &Positions) -> f64| {
+    let read_of = |read: fn(&SeenHeads, &Positions) -> f64, is_wanted: fn(&Progress) -> bool| {
         let (all, heads) = (Arc::clone(all), Arc::clone(heads));
         move || {
-            let shown = all.iter().filter_map(|(name, progress)| Some((*name, progress.shown()?)));
+            let wanted = all.iter().filter(|(_, progress)| is_wanted(progress));
+            let shown = wanted.filter_map(|(name, progress)| Some((*name, progress.shown()?)));
             shown.map(|(name, shown)| (name.to_owned(), read(&heads, &shown))).collect()
         }
     };
+    let read = |read| read_of(read, |_| true);
+    let is_read = |progress: &Progress| !progress.is_building.load(Ordering::Relaxed);
     metrics.gauges_from(
         "farthing_projection_lag_events",
         "Events that a read model does not show yet, at the projector that writes it",
@@ -151,7 +163,7 @@ fn register_progress(metrics: &Metrics, all: &All, heads: &Arc<SeenHeads>) {
         "farthing_projection_lag_seconds",
         "Time since the first of these events was seen in the log",
         "read_model",
-        read(|heads, shown| heads.lag(shown).time.as_secs_f64()),
+        read_of(|heads, shown| heads.lag(shown).time.as_secs_f64(), is_read),
     );
     metrics.gauges_from(
         "farthing_projection_position",

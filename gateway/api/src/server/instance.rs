@@ -10,6 +10,7 @@ use farthing_log::connection_budget::{self, Needed};
 use farthing_log::reads::ReadPool;
 use farthing_log::{generations, partitions, server_key};
 use farthing_projector::Schemas;
+use farthing_telemetry::Gauge;
 use tokio_postgres::Client;
 
 use super::connections::Connections;
@@ -36,8 +37,12 @@ pub(super) struct Instance {
 
 /// What the database says about the instance, once it can be reached.
 pub(super) async fn instance(config: &Config, clock: &Clock) -> Result<Instance, Error> {
+    let waits = config.telemetry.metrics.gauge(
+        "farthing_waits_for_read_models",
+        "1 while the gateway has not started because read models of its release are not built",
+    );
     loop {
-        match read_instance(config, clock).await {
+        match read_instance(config, clock, &waits).await {
             Err(error) if connect::is_away(&error) => {
                 tracing::warn!(event = "gateway.database_unreachable", %error, "waiting for the database");
             }
@@ -48,7 +53,7 @@ pub(super) async fn instance(config: &Config, clock: &Clock) -> Result<Instance,
 }
 
 /// The instance's key, mode and partitions, after checking that the database has this program's shape. Also sets the clock.
-async fn read_instance(config: &Config, clock: &Clock) -> Result<Instance, Error> {
+async fn read_instance(config: &Config, clock: &Clock, waits: &Gauge) -> Result<Instance, Error> {
     check_sessions(&config.database_url).await?;
     let client = connect::connect(&config.database_url, Role::Gateway).await?;
     let asked = Instant::now();
@@ -58,7 +63,9 @@ async fn read_instance(config: &Config, clock: &Clock) -> Result<Instance, Error
     if generations::has_newer_shape(&client).await? {
         return Err(Error::Outdated);
     }
-    let schemas = wait_for_read_models(&client).await?;
+    let schemas = wait_for_read_models(&client, waits).await;
+    waits.set(0);
+    let schemas = schemas?;
     let key = config.server_key.clone().or_else(|| ServerKey::from_hex(row.get(0)));
     let mode = if row.get::<_, &str>(1) == "test" { Mode::Test } else { Mode::Live };
     let partitions = partitions::load(&client).await?.ok_or(Error::NotMigrated)?;
@@ -93,7 +100,7 @@ async fn chosen_connections(
 }
 
 /// The schemas of the read models, once a projector of this release has built them.
-async fn wait_for_read_models(client: &Client) -> Result<Schemas, Error> {
+async fn wait_for_read_models(client: &Client, waits: &Gauge) -> Result<Schemas, Error> {
     let mut said = None;
     loop {
         let unbuilt = farthing_projector::unbuilt(client).await?;
@@ -106,6 +113,7 @@ async fn wait_for_read_models(client: &Client) -> Result<Schemas, Error> {
                 "read models of this release are not built yet; a projector of this release builds them"
             );
             said = Some(unbuilt.len());
+            waits.set(1);
         }
         tokio::time::sleep(UPGRADE_POLL).await;
     }
