@@ -115,12 +115,12 @@ impl LedPartitions {
         if self.0.borrow().others { self.now() } else { Vec::new() }
     }
 
-    /// Resolves when others lead `partitions`, or when it cannot be known any more.
+    /// Resolves when others lead `partitions`, or when there are no others or nothing is known of them any more.
     pub async fn led_by_others(&mut self, partitions: &[Partition]) {
         let is_there = |routes: &Routes, partition| matches!(routes.of(partition), Route::There(_));
         let all = |routes: &Arc<Routes>| partitions.iter().all(|partition| is_there(routes, *partition));
         // An error means that the leases have ended.
-        let _ = self.0.wait_for(|routes| !routes.is_current() || all(routes)).await;
+        let _ = self.0.wait_for(|routes| !routes.is_current() || !routes.others || all(routes)).await;
     }
 
     /// How many partitions this gateway leads, and how many nobody is known to lead; `None` while the leases are not read.
