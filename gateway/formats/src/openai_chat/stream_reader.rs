@@ -13,6 +13,9 @@ use super::response_reader::{
     Piece, about, content, finish, is_empty_list, piece_of_arguments, reasoning, usage,
 };
 
+/// The most ids of calls that are kept to find a piece of an earlier call.
+const MAX_IDS: usize = 1_000;
+
 /// A reader of a stream.
 pub(crate) fn stream_reader() -> Box<dyn StreamReader> {
     Box::new(Reader::default())
@@ -24,7 +27,7 @@ struct Reader {
     answer_id: Option<String>,
     /// The call that began last.
     call: Option<Call>,
-    /// The ids of all calls, as hashes: an id may be long.
+    /// The ids of the first calls, as hashes: an id may be long.
     ids: HashSet<u64>,
     call_count: usize,
     has_refusal: bool,
@@ -179,7 +182,9 @@ impl Reader {
                 name: hash(&name),
                 arguments: ObjectEnd::default(),
             });
-            self.ids.insert(hash(&id));
+            if self.ids.len() < MAX_IDS {
+                self.ids.insert(hash(&id));
+            }
             self.call_count += 1;
             deltas.push(Delta::ToolCall { id, name });
         }
