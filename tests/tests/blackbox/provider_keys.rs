@@ -164,10 +164,11 @@ fn a_provider_key_is_put_into_no_url_by_rewrite_and_a_callers_own_key_in_the_que
             assert_eq!(shown["model_usage"]["total_tokens"], 0, "{carrier}: {shown}");
         }
         // The credential of a plain key is taken from the query, too, and nothing takes its place.
-        let request = with_query(call(), &format!("beta=true&key={}", merchant.secret_key));
+        // `beta` is of Anthropic's clients alone.
+        let request = with_query(call(), &format!("beta=true&of=theirs&key={}", merchant.secret_key));
         request.send(merchant.gateway()).await.unwrap().expect(200);
         let received = endpoint.calls().pop().unwrap();
-        assert_eq!(received.target(), format!("{}?beta=true", endpoint.path));
+        assert_eq!(received.target(), format!("{}?of=theirs", endpoint.path));
         assert!(SLOTS.iter().all(|slot| received.head.all(slot).is_empty()), "{:?}", received.head);
         // A key that is none of this service's is the caller's own; it reaches the provider, and no record.
         let request = with_query(call().bearer(&merchant.secret_key), "key=sk-of-their-own-0123456789abcdef");

@@ -342,9 +342,13 @@ const LEAST_WORDS_OF_A_TEST: usize = 5;
 fn every_test_that_the_page_of_providers_names_exists() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut sources = String::new();
-    for folder in
-        ["tests/blackbox", "tests/attacks", "../gateway/api/src/providers", "../gateway/api/src/forward"]
-    {
+    for folder in [
+        "tests/blackbox",
+        "tests/attacks",
+        "../gateway/api/src/providers",
+        "../gateway/api/src/forward",
+        "../gateway/api/src/forward/usage/shape",
+    ] {
         for entry in std::fs::read_dir(root.join(folder)).unwrap() {
             let path = entry.unwrap().path();
             if path.extension().is_some_and(|extension| extension == "rs") {
