@@ -96,9 +96,10 @@ fn no_command_line_of_a_running_process_shows_a_secret() {
             server.certificate, server.key
         );
         let with_nkey = NatsServer::start(instance, &demands).await;
+        let url_of_nats = format!("nats://127.0.0.1:{}", with_credentials.port);
         let servers = [
             vec![
-                format!("--nats-url=nats://127.0.0.1:{}", with_credentials.port),
+                format!("--nats-url-file={}", instance.secret_file(&url_of_nats)),
                 format!("--nats-credentials-file={}", instance.secret_file(&credentials)),
             ],
             vec![
