@@ -174,8 +174,11 @@ impl StartedGateway {
     }
 
     /// Waits until it serves.
-    pub async fn serves(self) -> SideGateway {
+    pub async fn serves(mut self) -> SideGateway {
         let up: Value = within(START_TIMEOUT, "the side gateway comes up", async || {
+            // One that ended is not waited for: its log says why.
+            let ended = self.process.try_wait().expect("a process can be looked at");
+            assert!(ended.is_none(), "the side gateway ended, {ended:?}: {}", self.logged());
             serde_json::from_str(&std::fs::read_to_string(&self.ready_file).ok()?).ok()
         })
         .await;
