@@ -1,6 +1,7 @@
 //! An instance of the program: `farthing dev` as a child process with a new data folder. It stops when the test process ends
-//! for any reason.
+//! for any reason; one of a test alone stops when the test ends.
 
+use std::cell::RefCell;
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
@@ -50,6 +51,14 @@ ended=$?
 }
 exit "$ended"
 "#;
+
+thread_local! {
+    /// The instances of the test that this thread runs.
+    static OF_TEST: RefCell<Vec<&'static Instance>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Ends the instances of this thread's test when the test ends. An idle instance takes time from the other tests.
+pub(crate) struct EndOfTest;
 
 /// A running instance with providers of the test.
 pub struct Instance {
@@ -126,6 +135,18 @@ impl Instance {
             instance
         };
         SHARED.get_or_init(start).await
+    }
+
+    /// Starts an instance for this test alone. It ends with the test.
+    pub async fn of_test(gateways: u32) -> &'static Self {
+        Self::of_test_with(gateways, &[]).await
+    }
+
+    /// The same with further flags of `farthing dev`.
+    pub async fn of_test_with(gateways: u32, flags: &'static [&'static str]) -> &'static Self {
+        let instance: &'static Self = Box::leak(Box::new(Self::start_with(gateways, flags).await));
+        OF_TEST.with_borrow_mut(|instances| instances.push(instance));
+        instance
     }
 
     /// Starts a separate instance.
@@ -385,15 +406,29 @@ impl Instance {
     }
 }
 
-impl Drop for Instance {
-    fn drop(&mut self) {
-        match self.keeper().take() {
+impl Instance {
+    /// Stops it, if it runs, and removes its data.
+    fn end(&self) {
+        let keeper = self.keeper().take();
+        match keeper {
             Some(mut keeper) => {
                 drop(keeper.stdin.take());
                 let _ = keeper.wait();
             }
             None => self.clear(),
         }
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Drop for EndOfTest {
+    fn drop(&mut self) {
+        OF_TEST.take().into_iter().for_each(Instance::end);
     }
 }
 

@@ -57,9 +57,10 @@ use std::sync::OnceLock;
 
 use tokio::runtime::Runtime;
 
+use self::instance::EndOfTest;
 use self::post_mortem::PostMortem;
 
-/// The only runtime of a test process: instances and providers outlive the test that starts them.
+/// The only runtime of a test process: shared instances and providers outlive the test that starts them.
 pub fn runtime() -> &'static Runtime {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
     RUNTIME.get_or_init(|| {
@@ -67,8 +68,10 @@ pub fn runtime() -> &'static Runtime {
     })
 }
 
-/// Runs a test's future to completion. If it panics, what its instances logged is printed.
+/// Runs a test's future to completion, then ends the instances that are the test's alone. If it panics, what its instances
+/// logged is printed before.
 pub fn run<F: Future>(test: F) -> F::Output {
+    let _end = EndOfTest;
     let _post_mortem = PostMortem;
     runtime().block_on(test)
 }

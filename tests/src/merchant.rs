@@ -107,9 +107,9 @@ impl Merchant {
         merchant
     }
 
-    /// A new one on an instance of its own, for a test that holds up or breaks what the merchants of an instance share.
+    /// A new one on an instance of this test alone, for a test that holds up or breaks what the merchants of an instance share.
     pub async fn alone(gateways: u32) -> Self {
-        Self::of(Box::leak(Box::new(Instance::start(gateways).await))).await
+        Self::of(Instance::of_test(gateways).await).await
     }
 
     /// Credits the merchant's own wallet.

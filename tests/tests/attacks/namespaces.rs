@@ -181,7 +181,7 @@ async fn inside() {
         answer(name, asked.fetch_add(rebound, Ordering::SeqCst))
     })
     .await;
-    let instance: &'static Instance = Box::leak(Box::new(Instance::start(1).await));
+    let instance = Instance::of_test(1).await;
     let merchant = Merchant::of(instance).await;
     merchant.credit_own("10").await;
     let gateway = SideGateway::start(instance, &[]).await;

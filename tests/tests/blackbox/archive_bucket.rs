@@ -47,7 +47,7 @@ impl Variables {
 #[test]
 fn an_archive_in_a_bucket_is_written_read_and_restored() {
     run(async {
-        let instance: &'static Instance = Box::leak(Box::new(Instance::start(1).await));
+        let instance = Instance::of_test(1).await;
         let Some(store) = ObjectStore::start(&instance.file("object store")).await else {
             return left_out("an archive in a bucket: SeaweedFS is not installed (tests/bucket/install)");
         };

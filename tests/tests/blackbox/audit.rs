@@ -64,7 +64,7 @@ async fn trial_balance(instance: &Instance, more: &[&str]) -> Accounts {
 
 impl Story {
     pub(crate) async fn tell() -> Self {
-        let instance: &'static Instance = Box::leak(Box::new(Instance::start(1).await));
+        let instance = Instance::of_test(1).await;
         let before = trial_balance(instance, &[]).await;
         let merchant = Merchant::of(instance).await;
         merchant.credit_own("5").await;

@@ -89,7 +89,7 @@ async fn then(merchant: &Merchant, customer: Option<&Customer>) -> Then {
 #[test]
 fn each_position_of_a_history_replays_to_the_states_of_then() {
     run(async {
-        let instance: &'static Instance = Box::leak(Box::new(Instance::start(1).await));
+        let instance = Instance::of_test(1).await;
         let merchant = Merchant::of(instance).await;
         let mut history = vec![then(&merchant, None).await];
         merchant.credit_own("5").await;

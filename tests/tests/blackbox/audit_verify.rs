@@ -113,7 +113,7 @@ WHERE c.position >= b.first_position AND c.position < b.first_position + b.count
 #[test]
 fn states_that_are_stored_as_of_a_position_within_a_record_batch_are_verified() {
     run(async {
-        let instance: &'static Instance = Box::leak(Box::new(Instance::start(1).await));
+        let instance = Instance::of_test(1).await;
         let mut merchants = Vec::new();
         for _ in 0..4 {
             merchants.push(Merchant::of(instance).await);
@@ -174,7 +174,7 @@ fn states_that_are_stored_as_of_a_position_within_a_record_batch_are_verified() 
 #[test]
 fn partitions_that_are_verified_at_once_have_the_verdict_of_one_after_the_other() {
     run(async {
-        let instance: &'static Instance = Box::leak(Box::new(Instance::start(1).await));
+        let instance = Instance::of_test(1).await;
         let mut partitions = BTreeSet::new();
         while partitions.len() < 3 {
             let merchant = Merchant::of(instance).await;

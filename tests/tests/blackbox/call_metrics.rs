@@ -28,7 +28,7 @@ type Moved<'a> = (&'a str, &'a [(&'a str, &'a str)], u64);
 
 impl Scene {
     async fn start() -> Self {
-        let instance: &'static Instance = Box::leak(Box::new(Instance::start(1).await));
+        let instance = Instance::of_test(1).await;
         let merchant = Merchant::of(instance).await;
         merchant.credit_own("100").await;
         let customer = merchant.customer("10").await;

@@ -110,7 +110,7 @@ async fn searched_messages(instance: &Instance, texts: &[&str], partitions: usiz
 #[test]
 fn the_personal_data_of_a_deleted_customer_is_nowhere_and_the_log_still_verifies() {
     run(async {
-        let instance: &'static Instance = Box::leak(Box::new(Instance::start(2).await));
+        let instance = Instance::of_test(2).await;
         let merchant = Merchant::of(instance).await;
         merchant.credit_own("10").await;
         // Its deliveries fail, so they stay in the outbox.

@@ -104,7 +104,7 @@ fn a_command_without_its_database_or_with_bad_arguments_ends_with_2() {
 #[test]
 fn a_sound_log_ends_with_0_a_broken_one_with_1_what_is_refused_with_2_and_an_incomplete_audit_with_3() {
     run(async {
-        let instance: &'static Instance = Box::leak(Box::new(Instance::start(1).await));
+        let instance = Instance::of_test(1).await;
         let merchant = Merchant::of(instance).await;
         merchant.credit_own("6").await;
         merchant.credit_own("5").await;

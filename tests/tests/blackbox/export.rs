@@ -157,7 +157,7 @@ impl Story {
 #[test]
 fn every_format_has_the_rows_and_the_sums_of_the_log_and_of_the_api() {
     run(async {
-        let instance: &'static Instance = Box::leak(Box::new(Instance::start(1).await));
+        let instance = Instance::of_test(1).await;
         let story = Story::begin(instance).await;
         let merchant_id = story.merchant.id.as_str();
         let rows = export(instance, "ndjson", &["--format", "ndjson", "--merchant", merchant_id]).await;

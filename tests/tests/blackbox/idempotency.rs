@@ -212,7 +212,7 @@ fn an_invalid_key_is_refused_on_every_post_after_authentication() {
 #[test]
 fn stored_responses_are_encrypted_expire_after_a_day_and_do_not_affect_the_log() {
     run(async {
-        let instance: &'static Instance = Box::leak(Box::new(Instance::start(2).await));
+        let instance = Instance::of_test(2).await;
         let merchant = Merchant::of(instance).await;
         let personal = json!({"name": "Ada Lovelace", "email": "ada@example.com", "phone": "+491701234567"});
         let customer = post(&merchant, 0, "/v1/customers", "a readable key", &personal).await;

@@ -64,8 +64,7 @@ async fn logged(merchant: &Merchant) -> (u64, u64) {
 #[test]
 fn counters_move_by_exactly_what_was_done() {
     run(async {
-        let instance: &'static Instance =
-            Box::leak(Box::new(Instance::start_with(2, &["--log-format=json"]).await));
+        let instance = Instance::of_test_with(2, &["--log-format=json"]).await;
         let merchant = Merchant::of(instance).await;
         merchant.credit_own("100").await;
         let customer = merchant.customer("10").await;
@@ -279,7 +278,7 @@ async fn nothing_secret_is_shown(merchant: &Merchant, credentials: &[&str]) {
 fn the_lag_of_the_stored_states_is_the_number_of_events_behind_their_checkpoint() {
     run(async {
         // A separate instance: its checkpoints are held up.
-        let instance: &'static Instance = Box::leak(Box::new(Instance::start(1).await));
+        let instance = Instance::of_test(1).await;
         let merchant = Merchant::of(instance).await;
         merchant.credit_own("1").await;
         let (partition, gate) = (merchant.partition().await, Gate::default());

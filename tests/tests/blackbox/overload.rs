@@ -117,7 +117,7 @@ fn a_connection_beyond_the_limit_waits_until_another_one_ends() {
 fn a_command_beyond_the_queue_is_refused_at_once_and_a_settlement_is_not() {
     run(async {
         // A separate instance: the gateway leads partitions, and refuses the commands of other tests.
-        let instance: &'static Instance = Box::leak(Box::new(Instance::start(1).await));
+        let instance = Instance::of_test(1).await;
         let gateway = SideGateway::start(instance, &[LOCAL, "--max-queued-commands=1"]).await;
         let merchant = gateway.merchant_of_its_own(instance, "1").await;
         let gate = Gate::default();

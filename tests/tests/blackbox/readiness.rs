@@ -33,7 +33,7 @@ async fn is_full(operator: SocketAddr) -> bool {
 #[test]
 fn a_gateway_whose_pool_of_reads_is_full_is_ready() {
     run(async {
-        let instance: &'static Instance = Box::leak(Box::new(Instance::start(1).await));
+        let instance = Instance::of_test(1).await;
         let merchant = Merchant::of(instance).await;
         let gateway =
             SideGateway::start(instance, &["--read-connections=3", "--allow-address=127.0.0.0/8"]).await;

@@ -172,7 +172,7 @@ fn past_call(
 fn every_day_of_a_report_is_the_sum_of_its_requests_in_any_utc_offset() {
     run(async {
         // A separate instance, because these facts do not come from decisions.
-        let instance: &'static Instance = Box::leak(Box::new(Instance::start(1).await));
+        let instance = Instance::of_test(1).await;
         let merchant = Merchant::of(instance).await;
         let (ada, bob) = (merchant.customer("0").await, merchant.customer_called("bob", "0").await);
         let (words, calls) = (merchant.call_meter("1").await, merchant.call_meter("2").await);

@@ -421,7 +421,7 @@ fn redirects_are_not_followed_and_forbidden_addresses_are_not_called() {
 fn a_receiver_that_does_not_answer_times_out_and_a_given_up_delivery_delays_nothing() {
     run(async {
         let flags = &["--webhook-timeout-seconds=1", "--webhook-give-up-seconds=0", "--webhook-retry-ms=50"];
-        let instance: &'static Instance = Box::leak(Box::new(Instance::start_with(1, flags).await));
+        let instance = Instance::of_test_with(1, flags).await;
         let merchant = Merchant::of(instance).await;
         let gate = Gate::default();
         let hook = Hook::new(&merchant, Value::Null, move |call| {

@@ -28,7 +28,7 @@ async fn once(instance: &Instance, what: &str, is_so: impl Fn(&Scrape) -> bool) 
 fn a_delivery_that_waits_for_its_retry_is_not_overdue_and_one_that_is_due_is() {
     run(async {
         let flags = &["--webhook-retry-ms=3600000"];
-        let instance: &'static Instance = Box::leak(Box::new(Instance::start_with(1, flags).await));
+        let instance = Instance::of_test_with(1, flags).await;
         let merchant = Merchant::of(instance).await;
         let fails = instance.provider.endpoint(|_| json(500, &json!({})));
         let webhook = json!({"url": fails.url, "events": ["customer.created"]});

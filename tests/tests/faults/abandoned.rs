@@ -34,7 +34,7 @@ struct Scene {
 /// Calls in flight at the first gateway: half of them before their response, half in the middle of it. All would report usage
 /// and be charged at their end.
 async fn scene() -> Scene {
-    let instance: &'static Instance = Box::leak(Box::new(Instance::start(2).await));
+    let instance = Instance::of_test(2).await;
     let merchant = Merchant::of(instance).await;
     merchant.credit_own("10").await;
     let customer = merchant.customer("10").await;
@@ -180,7 +180,7 @@ fn a_gateway_that_hung_and_was_swept_completes_no_uncharged_response() {
 #[test]
 fn the_calls_of_a_dead_gateway_are_swept_in_the_partitions_of_every_leader() {
     run(async {
-        let instance: &'static Instance = Box::leak(Box::new(Instance::start(2).await));
+        let instance = Instance::of_test(2).await;
         let side = SideGateway::start(instance, &["--allow-address=127.0.0.0/8"]).await;
         let log = instance.log().await;
         let side_id = side.id().await;

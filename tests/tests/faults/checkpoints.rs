@@ -65,7 +65,7 @@ fn of_the_whole(report: &Value) -> Value {
 #[test]
 fn a_run_that_is_killed_goes_on_from_its_last_checkpoint_and_says_the_same_in_the_end() {
     run(async {
-        let instance: &'static Instance = Box::leak(Box::new(Instance::start(1).await));
+        let instance = Instance::of_test(1).await;
         let merchant = Merchant::of(instance).await;
         for _ in 0..30 {
             merchant.credit_own("1").await;
@@ -149,7 +149,7 @@ fn a_run_that_is_killed_goes_on_from_its_last_checkpoint_and_says_the_same_in_th
 #[test]
 fn a_checkpoint_of_another_key_or_with_other_states_is_not_used_and_the_report_says_so() {
     run(async {
-        let instance: &'static Instance = Box::leak(Box::new(Instance::start(1).await));
+        let instance = Instance::of_test(1).await;
         let merchant = Merchant::of(instance).await;
         for _ in 0..6 {
             merchant.credit_own("1").await;

@@ -90,7 +90,7 @@ fn while_a_worker_stays_away_the_other_partitions_are_served_and_make_keys() {
         return;
     }
     run(async {
-        let instance: &'static Instance = Box::leak(Box::new(Instance::start_with(2, &CLUSTER).await));
+        let instance = Instance::of_test_with(2, &CLUSTER).await;
         let log = instance.log().await;
         let load = Load::start(instance).await;
         let node = worker_of(&log, load.merchant().partition().await).await;
@@ -138,7 +138,7 @@ fn killing_a_worker_a_nats_server_and_a_gateway_of_a_cluster_loses_and_doubles_n
         return;
     }
     run(async {
-        let instance: &'static Instance = Box::leak(Box::new(Instance::start_with(2, &CLUSTER).await));
+        let instance = Instance::of_test_with(2, &CLUSTER).await;
         let log = instance.log().await;
         let elsewhere = log.sql.query(ELSEWHERE, &[]).await.unwrap();
         let elsewhere: Vec<String> = elsewhere.iter().map(|row| row.get(0)).collect();

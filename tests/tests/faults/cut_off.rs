@@ -19,7 +19,7 @@ const FLAGS: [&str; 4] = ["--allow-address", "127.0.0.0/8", "--sweep-after-secon
 
 /// Cuts a follower off the leader of its callers' partition, and restores the way.
 async fn cut_off(cut: Cut) {
-    let instance: &'static Instance = Box::leak(Box::new(Instance::start(1).await));
+    let instance = Instance::of_test(1).await;
     let log = instance.log().await;
     let leader = free_address();
     let link = Link::to(leader).await;
@@ -95,7 +95,7 @@ JOIN ledger.checkpoints AS c ON c.partition = h.partition AND c.generation = h.g
 #[test]
 fn a_leader_that_follows_one_whose_checkpoints_were_lost_knows_every_charge() {
     run(async {
-        let instance: &'static Instance = Box::leak(Box::new(Instance::start(1).await));
+        let instance = Instance::of_test(1).await;
         let log = instance.log().await;
         for _ in 0..rounds() {
             let side = SideGateway::start(instance, &FLAGS).await;

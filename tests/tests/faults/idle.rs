@@ -37,7 +37,7 @@ async fn plans(merchant: &Merchant) -> Response {
 #[test]
 fn a_read_model_without_changes_is_fresh_before_its_checkpoint_moves() {
     run(async {
-        let instance: &'static Instance = Box::leak(Box::new(Instance::start(1).await));
+        let instance = Instance::of_test(1).await;
         let merchant = Merchant::of(instance).await;
         let partition = merchant.partition().await;
         eventually("a checkpoint stays behind an idle span", async || {
@@ -79,7 +79,7 @@ async fn merchant_without_plans(instance: &'static Instance) -> (Merchant, i16) 
 #[test]
 fn an_idle_span_counts_only_from_a_checkpoint_inside_it() {
     run(async {
-        let instance: &'static Instance = Box::leak(Box::new(Instance::start(1).await));
+        let instance = Instance::of_test(1).await;
         let (merchant, partition) = merchant_without_plans(instance).await;
         let sql = &merchant.log.sql;
         eventually("the projector has written a span", async || {
@@ -125,7 +125,7 @@ fn an_idle_span_counts_only_from_a_checkpoint_inside_it() {
 #[test]
 fn a_read_model_that_cannot_be_written_holds_up_no_other() {
     run(async {
-        let instance: &'static Instance = Box::leak(Box::new(Instance::start(1).await));
+        let instance = Instance::of_test(1).await;
         let merchant = Merchant::of(instance).await;
         merchant.log.sql.batch_execute(REFUSE_PLANS).await.unwrap();
         let plan = json!({"name": "free", "period_amount": 0, "included_credit": "1"});

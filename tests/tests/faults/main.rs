@@ -58,7 +58,7 @@ fn rounds() -> u32 {
 }
 
 async fn instance() -> &'static Instance {
-    Box::leak(Box::new(Instance::start(2).await))
+    Instance::of_test(2).await
 }
 
 /// Kills `victim` under load, at a different moment each round, and checks the aftermath.

@@ -47,7 +47,7 @@ fn error_of(output: &Output) -> String {
 #[test]
 fn states_that_an_abandoned_release_began_to_build_are_dropped_and_built_anew() {
     run(async {
-        let instance: &'static Instance = Box::leak(Box::new(Instance::start(1).await));
+        let instance = Instance::of_test(1).await;
         let (log, url) = (instance.log().await, instance.ready().database_url);
         let load = Load::start(instance).await;
         load.calls(300).await;
@@ -95,7 +95,7 @@ fn states_that_an_abandoned_release_began_to_build_are_dropped_and_built_anew() 
 #[test]
 fn states_are_not_built_from_a_log_that_ends_before_its_head() {
     run(async {
-        let instance: &'static Instance = Box::leak(Box::new(Instance::start(1).await));
+        let instance = Instance::of_test(1).await;
         let log = instance.log().await;
         let before = shapes(&log).await;
         log.sql.batch_execute("UPDATE ledger.heads SET position = position + 1").await.unwrap();
@@ -118,7 +118,7 @@ async fn first_of(sql: &Client, model: &str) -> (bool, bool) {
 #[test]
 fn a_read_model_that_comes_back_is_built_before_it_is_read() {
     run(async {
-        let instance: &'static Instance = Box::leak(Box::new(Instance::start(1).await));
+        let instance = Instance::of_test(1).await;
         let scratch = Scratch::filled(instance, "comes_back", 0).await;
         let (url, migrate) = (scratch.database_url.as_str(), ["migrate", "--mode", "test"]);
         assert!(command(url, &migrate, Some("form")).await.status.success());

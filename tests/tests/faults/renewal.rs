@@ -282,7 +282,7 @@ fn gateways_that_die_during_renewals_leave_one_renewal_and_one_charge_of_each() 
 #[test]
 fn renewals_go_on_when_the_leader_of_their_partition_dies() {
     run(async {
-        let instance: &'static Instance = Box::leak(Box::new(Instance::start(1).await));
+        let instance = Instance::of_test(1).await;
         let side = SideGateway::start(instance, &[]).await;
         let log = instance.log().await;
         spread(&log.sql, 2).await;

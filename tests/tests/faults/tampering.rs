@@ -45,7 +45,7 @@ async fn unsound_by(verifier: &[&str], instance: &Instance, named: &[String]) {
 #[test]
 fn tampering_is_detected_everywhere() {
     run(async {
-        let instance: &'static Instance = Box::leak(Box::new(Instance::start(1).await));
+        let instance = Instance::of_test(1).await;
         let merchant = Merchant::of(instance).await;
         merchant.credit_own("1").await;
         let customer = merchant.customer("1").await;

@@ -38,7 +38,7 @@ async fn sound(instance: &Instance) {
 #[test]
 fn batches_that_nothing_leads_to_heads_and_missing_checkpoints_are_found() {
     run(async {
-        let instance: &'static Instance = Box::leak(Box::new(Instance::start(1).await));
+        let instance = Instance::of_test(1).await;
         let merchant = Merchant::of(instance).await;
         merchant.credit_own("1").await;
         merchant.get(&format!("/v1/ledger/entries?wallet_id={}", merchant.wallet_id)).await.expect(200);

@@ -63,7 +63,7 @@ pub(crate) struct Scene {
 impl Scene {
     pub(crate) async fn set() -> Self {
         let seed = seed();
-        let instance: &'static Instance = Box::leak(Box::new(Instance::start(1).await));
+        let instance = Instance::of_test(1).await;
         let path = |name: &str| instance.file(name).into_os_string().into_string().unwrap();
         let pair = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
         let (file, key, public) = (path("heads.ndjson"), path("audit.pem"), path("audit.pub"));

@@ -27,8 +27,7 @@ SELECT count(*), COALESCE(max(holders), 0) FROM (
 #[test]
 fn a_projector_that_hung_during_a_takeover_writes_nothing_late() {
     run(async {
-        let instance: &'static Instance =
-            Box::leak(Box::new(Instance::start_with(2, &["--projectors", "2"]).await));
+        let instance = Instance::of_test_with(2, &["--projectors", "2"]).await;
         let pids = instance.ready().pids.projectors;
         let log = instance.log().await;
         let load = Load::start(instance).await;

@@ -26,7 +26,7 @@ const SCRAPES: usize = 50;
 #[test]
 fn a_partition_that_no_gateway_can_lead_counts_as_one_without_a_leader() {
     run(async {
-        let instance: &'static Instance = Box::leak(Box::new(Instance::start(1).await));
+        let instance = Instance::of_test(1).await;
         let log = instance.log().await;
         spread(&log.sql, 1).await;
         log.sql.batch_execute(REFUSE).await.unwrap();

@@ -97,7 +97,7 @@ struct Upgraded {
 
 /// Upgrades an instance under load to the release with this change.
 async fn upgraded(change: &'static str) -> Upgraded {
-    let instance: &'static Instance = Box::leak(Box::new(Instance::start(1).await));
+    let instance = Instance::of_test(1).await;
     let log = instance.log().await;
     let [(shape, generation)] = shapes(&log).await[..] else { panic!("one shape") };
     let (is_gone, stop_reading) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
@@ -279,7 +279,7 @@ pub(crate) async fn almost_built(log: &Log) {
 #[test]
 fn partitions_that_a_new_gateway_leads_before_all_are_built_stay_led_when_the_old_one_comes_back() {
     run(async {
-        let instance: &'static Instance = Box::leak(Box::new(Instance::start(1).await));
+        let instance = Instance::of_test(1).await;
         let log = instance.log().await;
         let old = led(&log.sql).await.into_keys().next().unwrap();
         let (mut early, mut last) = (None, None);
@@ -332,7 +332,7 @@ fn partitions_that_a_new_gateway_leads_before_all_are_built_stay_led_when_the_ol
 #[test]
 fn a_new_gateway_whose_address_is_taken_leads_nothing() {
     run(async {
-        let instance: &'static Instance = Box::leak(Box::new(Instance::start(1).await));
+        let instance = Instance::of_test(1).await;
         let log = instance.log().await;
         let (before, leaders) = (shapes(&log).await, led(&log.sql).await);
         instance.upgrade_to("fold");
@@ -352,7 +352,7 @@ fn a_new_gateway_whose_address_is_taken_leads_nothing() {
 #[test]
 fn a_new_gateway_waits_for_its_read_models_and_leads_nothing_before() {
     run(async {
-        let instance: &'static Instance = Box::leak(Box::new(Instance::start(1).await));
+        let instance = Instance::of_test(1).await;
         let log = instance.log().await;
         let before = shapes(&log).await;
         instance.upgrade_to("fold");

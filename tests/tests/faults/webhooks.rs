@@ -37,7 +37,7 @@ fn delivered(receiver: &Endpoint) -> BTreeMap<String, Vec<String>> {
 
 async fn everything_is_delivered_despite_killing(victims: fn(&Pids) -> Vec<u32>) {
     let flags = &["--webhook-timeout-seconds=2", "--webhook-retry-ms=100,200"];
-    let instance: &'static Instance = Box::leak(Box::new(Instance::start_with(2, flags).await));
+    let instance = Instance::of_test_with(2, flags).await;
     let merchant = Merchant::of(instance).await;
     let receiver = instance.provider.endpoint(|_| {
         // Slow enough that a fault hits deliveries in flight.

@@ -34,8 +34,7 @@ fn main() {
     let length = Duration::from_secs(seconds);
     let gateways = if argument == "rate" { 2 } else { 1 };
     run(async {
-        let instance: &'static Instance =
-            Box::leak(Box::new(Instance::start_with(gateways, &["--no-journal"]).await));
+        let instance = Instance::of_test_with(gateways, &["--no-journal"]).await;
         say(&machine::description(instance).await);
         match argument.as_str() {
             "rate" => say(&rate::measure(instance).await),

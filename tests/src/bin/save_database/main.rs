@@ -63,7 +63,7 @@ fn dump(instance: &Instance, file: &Path) {
 fn main() {
     let folder = std::env::args().nth(1).expect("usage: save_database FOLDER");
     run(async move {
-        let instance: &'static Instance = Box::leak(Box::new(Instance::start(1).await));
+        let instance = Instance::of_test(1).await;
         let merchant = Merchant::of(instance).await;
         merchant.credit_own("100").await;
         let mut customers = Vec::new();

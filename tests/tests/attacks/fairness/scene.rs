@@ -48,8 +48,7 @@ pub(super) struct Attacker {
 
 impl Scene {
     pub(super) async fn start() -> Self {
-        let instance: &'static Instance =
-            Box::leak(Box::new(Instance::start_with(1, &["--no-journal", "--sweep-after-seconds=15"]).await));
+        let instance = Instance::of_test_with(1, &["--no-journal", "--sweep-after-seconds=15"]).await;
         let names = NameServer::start(|name| match name {
             _ if name.starts_with("slow") => Answer::Silence,
             _ if name.starts_with("fails") => Answer::Failure,

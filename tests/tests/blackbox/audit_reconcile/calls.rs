@@ -15,12 +15,12 @@ use farthing_tests::wait::{eventually, within};
 use rust_decimal::Decimal;
 use serde_json::{Value, json};
 
-use super::{file, own_instance, reconcile, reconcile_on, refused, result, result_on};
+use super::{file, reconcile, reconcile_on, refused, result, result_on};
 
 #[test]
 fn calls_that_somebody_must_look_at_are_listed_and_all_are_counted() {
     run(async {
-        let instance = own_instance(Instance::start(1).await);
+        let instance = Instance::of_test(1).await;
         let merchant = Merchant::of(instance).await;
         merchant.credit_own("100").await;
         let (nothing, code) = result(instance, &[]).await;

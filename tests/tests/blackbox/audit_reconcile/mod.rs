@@ -47,7 +47,3 @@ fn file(instance: &Instance, name: &str, text: &str) -> String {
     std::fs::write(&path, text).unwrap();
     path.to_str().unwrap().to_owned()
 }
-
-fn own_instance(instance: Instance) -> &'static Instance {
-    Box::leak(Box::new(instance))
-}

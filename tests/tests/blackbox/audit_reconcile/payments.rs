@@ -8,7 +8,7 @@ use farthing_tests::run;
 use rust_decimal::Decimal;
 use serde_json::json;
 
-use super::{file, own_instance, reconcile, refused, result, result_on};
+use super::{file, reconcile, refused, result, result_on};
 
 const CHARGES: &str =
     "SELECT payment_id, reference, amount::text, declined FROM test_processor.charge ORDER BY payment_id";
@@ -16,7 +16,7 @@ const CHARGES: &str =
 #[test]
 fn payments_are_matched_with_the_processors_own_list() {
     run(async {
-        let instance = own_instance(Instance::start(1).await);
+        let instance = Instance::of_test(1).await;
         let merchant = Merchant::of(instance).await;
         merchant.credit_own("1").await;
         let card = |number: &str| json!({"number": number, "exp_month": 12, "exp_year": 2040, "cvc": "123"});

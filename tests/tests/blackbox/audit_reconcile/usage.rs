@@ -8,12 +8,12 @@ use farthing_tests::provider::{json as answer_json, json_text};
 use farthing_tests::run;
 use serde_json::{Value, json};
 
-use super::{file, own_instance, refused, result};
+use super::{file, refused, result};
 
 #[test]
 fn usage_is_compared_by_day_and_model() {
     run(async {
-        let instance = own_instance(Instance::start(1).await);
+        let instance = Instance::of_test(1).await;
         let merchant = Merchant::of(instance).await;
         merchant.credit_own("100").await;
         for (model, input, output) in [("big", 1_000, 10), ("big", 500, 5), ("small", 7, 0)] {

@@ -22,7 +22,7 @@ async fn of_log(instance: &Instance, at: &[&str]) -> BTreeMap<String, Decimal> {
 #[test]
 fn the_trial_balance_is_that_of_the_merchants_own_events_at_every_moment() {
     run(async {
-        let instance: &'static Instance = Box::leak(Box::new(Instance::start(2).await));
+        let instance = Instance::of_test(2).await;
         let before = of_log(instance, &[]).await;
         let story = Story::tell(Merchant::of(instance).await).await;
         let merchant = &story.merchant;

@@ -46,7 +46,7 @@ struct Archived {
 
 impl Archived {
     async fn start(credits: usize) -> Self {
-        let instance: &'static Instance = Box::leak(Box::new(Instance::start(1).await));
+        let instance = Instance::of_test(1).await;
         let merchant = Merchant::of(instance).await;
         merchant.credit_own("5").await;
         let customer = merchant.customer("5").await;
