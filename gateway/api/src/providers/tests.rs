@@ -1,6 +1,11 @@
 //! Tests of how a provider is recognised, and of its keys and prices.
 
+use farthing_core::model_price::ListPrice;
+use farthing_core::usage::Split;
+use http::Method;
+
 use super::*;
+use crate::forward::Shape;
 
 const CATALOGUE: &str = r#"{"source":"s","licence":"l","taken":"2026-11-20","models":[
     {"provider":"openai","model":"m","input_per_1m":"1"},
