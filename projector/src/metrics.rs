@@ -192,3 +192,32 @@ fn all_run(all: &BTreeMap<&'static str, Arc<Progress>>) -> Result<(), String> {
 const fn events(number: i64) -> f64 {
     number as f64
 }
+
+#[cfg(test)]
+mod tests {
+    use farthing_core::partition::Partition;
+
+    use super::*;
+
+    #[test]
+    fn a_read_model_that_is_being_built_has_events_to_show_and_nobody_who_waits_for_them() {
+        let telemetry = Telemetry::default();
+        let metrics = ProjectorMetrics::new(&telemetry, &Arc::default());
+        let customers = metrics.of(ReadModel::Customers);
+        let mut shown = Positions::default();
+        shown.set(Partition::new(0), 7);
+        let has = |name: &str| {
+            let value = format!("{name}{{read_model=\"customers\"}} ");
+            telemetry.metrics.text().unwrap().lines().any(|line| line.starts_with(&value))
+        };
+        let seconds = "farthing_projection_lag_seconds";
+        customers.built(false);
+        customers.reached(&shown);
+        assert!(has("farthing_projection_lag_events") && has("farthing_projection_position"));
+        assert!(!has(seconds));
+        customers.built(true);
+        assert!(has(seconds));
+        customers.failed();
+        assert!(has(seconds), "what it shows lags more and more");
+    }
+}

@@ -55,6 +55,47 @@ fn the_error_that_ends_a_process_is_a_line_of_its_log() {
 }
 
 #[test]
+fn a_wrong_filter_of_the_log_is_reported_and_neither_it_nor_an_empty_one_hides_anything() {
+    run(async {
+        let url = Instance::shared().await.ready().database_url;
+        let listen = format!("--listen={}", Instance::shared().await.gateway(0));
+        let logged = |filter: &str| {
+            let variables = [("FARTHING_DATABASE_URL", url.as_str()), ("FARTHING_LOG", filter)];
+            let gateway = ["gateway", &listen, "--operator-listen=127.0.0.1:0", "--no-webhooks"];
+            let output = fails(&gateway, &variables);
+            String::from_utf8_lossy(&output.stderr).into_owned()
+        };
+        let (unset, empty, wrong) = (logged("info"), logged(" "), logged("farthing_api=loud"));
+        let information = "event=\"operator.listening\"";
+        for text in [&unset, &empty, &wrong] {
+            assert!(text.contains(information), "{text}");
+        }
+        let refused = |text: &str| text.contains("event=\"log.filter_refused\"");
+        assert!(!refused(&unset) && !refused(&empty) && refused(&wrong), "{empty} {wrong}");
+    });
+}
+
+#[test]
+fn the_variable_that_leaves_webhooks_to_other_gateways_takes_the_words_for_yes_and_no_alone() {
+    run(async {
+        let url = Instance::shared().await.ready().database_url;
+        let listen = format!("--listen={}", Instance::shared().await.gateway(0));
+        let said = |value: &str, code: i32| {
+            let mut gateway = Command::new(program());
+            gateway.args(["gateway", &listen]).stdin(Stdio::null());
+            gateway.envs([("FARTHING_DATABASE_URL", url.as_str()), ("FARTHING_NO_WEBHOOKS", value)]);
+            let output = gateway.output().unwrap();
+            assert_eq!(output.status.code(), Some(code), "{value}: {output:?}");
+            String::from_utf8_lossy(&output.stderr).into_owned()
+        };
+        for value in ["1", "true", "yes", "on", "0", "false", "no", "off"] {
+            assert!(said(value, 1).contains("cannot listen on "), "{value}");
+        }
+        assert!(said("maybe", 2).contains("--no-webhooks"));
+    });
+}
+
+#[test]
 fn a_secret_in_place_of_the_name_of_its_file_is_not_shown() {
     run(async {
         let url = Instance::shared().await.ready().database_url;

@@ -180,6 +180,17 @@ mod tests {
     }
 
     #[test]
+    fn a_connection_is_made_within_the_time_of_the_url_or_five_seconds() {
+        for (url, limit) in [
+            ("postgres://a@h/b", Duration::from_secs(5)),
+            ("postgres://a@h/b?connect_timeout=2", Duration::from_secs(2)),
+            ("host=h user=a connect_timeout=60", Duration::from_mins(1)),
+        ] {
+            assert_eq!(settings_of(url).unwrap().0.get_connect_timeout(), Some(&limit), "{url}");
+        }
+    }
+
+    #[test]
     fn a_lost_server_is_noticed_within_half_a_minute_unless_the_url_says_otherwise() {
         let (config, _) = settings_of("postgres://a@h/b").unwrap();
         let idle = config.get_keepalives_idle();
