@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use farthing_tests::client::{Connection, Request};
 use farthing_tests::instance::Instance;
@@ -16,6 +16,7 @@ use farthing_tests::scrape::scrape;
 use farthing_tests::side_gateway::SideGateway;
 use farthing_tests::wait::{eventually, within};
 use serde_json::json;
+use tokio::task::JoinSet;
 
 use crate::abandoned::SWEEP;
 use crate::load::{Ended, Load};
@@ -26,6 +27,9 @@ const FLAGS: [&str; 4] = ["--allow-address", "127.0.0.0/8", "--sweep-after-secon
 
 /// The idempotent POSTs of a test.
 const KEYS: usize = 60;
+
+/// Callers who send one POST after the other.
+const CALLERS: usize = 8;
 
 /// The last position in a partition that a gateway has written.
 const LAST_BY: &str =
@@ -42,7 +46,7 @@ SELECT count(*) FROM pg_stat_activity
 WHERE pg_backend_pid() = ANY(pg_blocking_pids(pid)) AND query LIKE '%ledger.append%'";
 
 async fn instance_of(gateways: u32) -> &'static Instance {
-    Box::leak(Box::new(Instance::start(gateways).await))
+    Instance::of_test(gateways).await
 }
 
 /// The gateway of an instance and one beside it, which share the partitions.
@@ -499,6 +503,42 @@ fn commands_that_a_follower_sent_to_a_leader_that_dies_have_one_effect_each() {
         all_answered(&load, |_| true);
         posting.nothing_is_held().await;
         aftermath::check(instance, &load).await;
+        two.put_away().await;
+    });
+}
+
+#[test]
+fn posts_without_a_key_are_all_answered_while_their_leader_stops() {
+    run(async {
+        let mut two = Two::start().await;
+        let Two { instance, side, side_id, .. } = &mut two;
+        let merchant = Merchant::led_by(instance, side_id).await;
+        let follower = instance.gateway(0);
+        let (posted, is_enough) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+        let mut callers = JoinSet::new();
+        for _ in 0..CALLERS {
+            let post = Request::new("POST", "/v1/customers").json(&json!({})).bearer(&merchant.secret_key);
+            let (posted, is_enough) = (Arc::clone(&posted), Arc::clone(&is_enough));
+            callers.spawn(async move {
+                while !is_enough.load(Ordering::SeqCst) {
+                    post.clone().send(follower).await.unwrap().expect(201);
+                    posted.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+        }
+        let more = async |what: &str| {
+            let before = posted.load(Ordering::SeqCst);
+            eventually(what, async || (posted.load(Ordering::SeqCst) >= before + 100).then_some(())).await;
+        };
+        more("posts reach the leader").await;
+        side.terminate();
+        assert!(side.ended().await.success(), "{}", side.logged());
+        more("posts reach the next leader").await;
+        is_enough.store(true, Ordering::SeqCst);
+        while let Some(ended) = callers.join_next().await {
+            ended.expect("every post is answered with 201");
+        }
+        assert_eq!(created(&merchant).await, posted.load(Ordering::SeqCst), "one customer for each answer");
         two.put_away().await;
     });
 }
