@@ -166,7 +166,7 @@ fn everything_that_a_client_of_responses_gets_again_at_the_end_is_counted() {
     };
     let delta = |delta: Value| json!({"choices": [{"delta": delta}]});
     // Calls of nothing.
-    let call = |number: usize| delta(json!({"tool_calls": [{"index": number, "function": {"name": ""}}]}));
+    let call = |number: usize| delta(json!({"tool_calls": [{"index": number, "function": {"name": "f"}}]}));
     assert!(taken(&mut chat(), call) < 5_000);
     // Calls with long names.
     let name = "n".repeat(1024 * 1024);

@@ -40,6 +40,7 @@ const fn openai_compatible(
         searching_models: &[],
         agent_models: &[],
         sound_models: &[],
+        unsold_models: &[],
         query: QueryRule::Any,
         model_in_url: ModelInUrl::Method,
         // Older than `max_completion_tokens`, which not every provider took over.
@@ -104,6 +105,9 @@ pub static BUILT_IN: &[ProviderFacts] = &[
     },
     ProviderFacts {
         trace_name: Some("groq"),
+        // Its systems search and call models by themselves.
+        searching_models: &["compound"],
+        agent_models: &["compound"],
         chat_limit: ChatLimit::Either,
         ..openai_compatible("groq", &[Exact("api.groq.com")], chat_at("/openai/v1", &[Responses]))
     },
@@ -136,6 +140,8 @@ pub static BUILT_IN: &[ProviderFacts] = &[
         // Other models, and settings that bring models and tools of their own.
         unpriced: &["models", "preset"],
         searching_models: &["sonar"],
+        // Its citations and its reasoning have prices of their own, and it searches as often as it wants.
+        unsold_models: &["deep-research"],
         ..openai_compatible("perplexity", &[Exact("api.perplexity.ai")], chat_at("", &[]))
     },
     ProviderFacts {

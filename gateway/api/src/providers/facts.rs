@@ -34,6 +34,8 @@ pub struct ProviderFacts {
     pub(super) agent_models: &'static [&'static str],
     /// Parts of the names of models whose sound in a chat it bills by its length beside their tokens.
     pub(super) sound_models: &'static [&'static str],
+    /// Parts of the names of models that it bills by units that are not metered.
+    pub(super) unsold_models: &'static [&'static str],
     /// The query parameters that a call on a managed key may have.
     pub(super) query: QueryRule,
     /// Where its URLs name the model.

@@ -133,6 +133,9 @@ fn check_rates(
         BilledBy::InputCharacters | BilledBy::Report => Ok(()),
     }?;
     let facts = provider.facts;
+    if is_among(facts.unsold_models, model) {
+        return Err(Unpriced::Units);
+    }
     if is_among(facts.searching_models, model) && price.per_request.is_none() {
         return Err(Unpriced::Searches);
     }
@@ -159,6 +162,8 @@ pub(crate) enum Unpriced {
     Form,
     /// The endpoint is billed by its characters or per call, and the listed price has neither rate.
     Unit,
+    /// The model is billed by units that are not metered.
+    Units,
     /// The model searches by itself, and the listed price has no rate per call.
     Searches,
     /// The model's sound is billed by its length, and the listed price has no rate per second.
@@ -192,6 +197,10 @@ impl fmt::Display for Unpriced {
             Self::Unit => {
                 "the model's listed price has neither per_character nor per_request, and this endpoint reports no other \
                  unit"
+            }
+            Self::Units => {
+                "the provider bills this model by units that are not metered, so the operator's key is not used for it; send \
+                 your own as provider_key"
             }
             Self::Searches => {
                 "the model searches by itself, which the provider bills for each call, and the model's listed price has no \

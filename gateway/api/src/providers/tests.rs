@@ -405,6 +405,9 @@ fn what_is_billed_beside_tokens_needs_a_rate_of_its_own_on_a_managed_key() {
         {"provider":"openai","model":"research","input_per_1m":"1"},
         {"provider":"perplexity","model":"sonar","input_per_1m":"1"},
         {"provider":"perplexity","model":"sonar-pro","input_per_1m":"1","per_request":"0"},
+        {"provider":"perplexity","model":"sonar-deep-research","input_per_1m":"1","per_request":"1"},
+        {"provider":"groq","model":"groq/compound","input_per_1m":"1"},
+        {"provider":"groq","model":"groq/compound-mini","input_per_1m":"1","per_request":"1"},
         {"provider":"mistral","model":"voxtral-small-latest","input_per_1m":"1","per_request":"1"},
         {"provider":"mistral","model":"voxtral-ours","input_per_1m":"1","per_second":"0"},
         {"provider":"mistral","model":"mistral-small","input_per_1m":"1"}]}"#;
@@ -412,6 +415,7 @@ fn what_is_billed_beside_tokens_needs_a_rate_of_its_own_on_a_managed_key() {
     let ours = ProviderKey::new("sk-ours").unwrap();
     let openai = "https://api.openai.com/v1/chat/completions";
     let perplexity = "https://api.perplexity.ai/chat/completions";
+    let groq = "https://api.groq.com/openai/v1/chat/completions";
     let mistral = "https://api.mistral.ai/v1/chat/completions";
     for (url, model, expected) in [
         (openai, "gpt-4o-mini-search-preview-2025-03-11", Some(Unpriced::Searches)),
@@ -420,6 +424,9 @@ fn what_is_billed_beside_tokens_needs_a_rate_of_its_own_on_a_managed_key() {
         (openai, "research", None),
         (perplexity, "sonar", Some(Unpriced::Searches)),
         (perplexity, "sonar-pro", None),
+        (perplexity, "sonar-deep-research", Some(Unpriced::Units)),
+        (groq, "groq/compound", Some(Unpriced::Searches)),
+        (groq, "groq/compound-mini", None),
         (mistral, "voxtral-small-latest", Some(Unpriced::Sound)),
         (mistral, "voxtral-ours", None),
         (mistral, "mistral-small", None),

@@ -9,6 +9,9 @@ use crate::json::Json;
 /// The prefix of an id.
 pub(super) const ID_PREFIX: &str = "chatcmpl-";
 
+/// The arguments of a call without parameters.
+pub(super) const NO_ARGUMENTS: &str = "{}";
+
 /// Reads a response.
 pub(crate) fn read_response(document: Field) -> Result<Answer, ResponseError> {
     let mut fields = document.object()?;
@@ -26,11 +29,25 @@ pub(crate) fn read_response(document: Field) -> Result<Answer, ResponseError> {
         });
     };
     let mut choice = choice.object()?;
-    let parts = message(choice.require("message")?.object()?, &about)?;
+    let mut parts = message(choice.require("message")?.object()?, &about)?;
     let has_calls = parts.iter().any(|part| matches!(part, Part::ToolCall(_)));
     let has_refusal = parts.iter().any(|part| matches!(part, Part::Refusal(_)));
     let finish = finish(&choice.require("finish_reason")?)?.of_answer(has_calls, has_refusal);
+    if finish != Finish::Length {
+        complete_arguments(&mut parts);
+    }
     Ok(Answer { about, parts, finish, usage })
+}
+
+/// Gives calls without parameters their arguments: some providers leave them empty. Not those that were cut off.
+fn complete_arguments(parts: &mut [Part]) {
+    for part in parts {
+        if let Part::ToolCall(call) = part
+            && call.arguments.trim().is_empty()
+        {
+            call.arguments = NO_ARGUMENTS.to_owned();
+        }
+    }
 }
 
 /// Reads what identifies a response or a chunk.
@@ -78,11 +95,22 @@ fn message(mut fields: Fields, about: &About) -> Result<Vec<Part>, ResponseError
         let mut function = call.require("function")?.object()?;
         parts.push(Part::ToolCall(ToolCall {
             id: id.unwrap_or_else(|| made_call_id(&about.id, number)),
-            name: function.require("name")?.text()?,
+            name: name(function.require("name")?)?,
             arguments: arguments(&mut function)?.unwrap_or_default(),
         }));
     }
     Ok(parts)
+}
+
+/// The name of a function that is called.
+fn name(field: Field) -> Result<String, ResponseError> {
+    let path = field.path();
+    match field.text()? {
+        name if name.is_empty() => {
+            Err(ResponseError::Invalid { field: path, message: "must not be empty".to_owned() })
+        }
+        name => Ok(name),
+    }
 }
 
 /// Takes the arguments of a call: a text, or the object itself.
@@ -94,11 +122,25 @@ pub(super) fn arguments(function: &mut Fields) -> Result<Option<String>, Respons
     }
 }
 
-/// The same of a piece of a stream, where an empty object stands for arguments that follow.
-pub(super) fn piece_of_arguments(function: &mut Fields) -> Result<Option<String>, ResponseError> {
+/// The arguments in a piece of a call.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum PieceOfArguments {
+    /// None, or an empty text.
+    Nothing,
+    /// An empty object: all arguments of a call without parameters, or what stands for arguments that follow.
+    EmptyObject,
+    /// A text, or a whole object.
+    Text(String),
+}
+
+/// Takes the arguments in a piece of a call.
+pub(super) fn piece_of_arguments(function: &mut Fields) -> Result<PieceOfArguments, ResponseError> {
     let is_empty = function.is_empty_object("arguments");
-    let arguments = arguments(function)?;
-    Ok(arguments.filter(|arguments| !is_empty && !arguments.is_empty()))
+    Ok(match arguments(function)? {
+        Some(_) if is_empty => PieceOfArguments::EmptyObject,
+        Some(text) if !text.is_empty() => PieceOfArguments::Text(text),
+        Some(_) | None => PieceOfArguments::Nothing,
+    })
 }
 
 /// A piece of the content of a message or a delta.

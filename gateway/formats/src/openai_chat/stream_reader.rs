@@ -10,7 +10,8 @@ use crate::fields::{Field, Fields};
 use crate::provider_error::ProviderError;
 
 use super::response_reader::{
-    Piece, about, content, finish, is_empty_list, piece_of_arguments, reasoning, usage,
+    NO_ARGUMENTS, Piece, PieceOfArguments, about, content, finish, is_empty_list, piece_of_arguments,
+    reasoning, usage,
 };
 
 /// The most ids of calls that are kept to find a piece of an earlier call.
@@ -44,11 +45,21 @@ struct Call {
     id: u64,
     name: u64,
     arguments: ObjectEnd,
+    /// Whether arguments have begun.
+    has_arguments: bool,
+    /// Whether an empty object came as arguments, which may be all of them.
+    had_empty_object: bool,
 }
 
 impl StreamReader for Reader {
     fn event(&mut self, data: &str, deltas: &mut Vec<Delta>) -> Result<(), ResponseError> {
         if data.trim() == "[DONE]" {
+            if self.answer_id.is_some() && !self.has_said_why() {
+                return Err(ResponseError::Invalid {
+                    field: "finish_reason".to_owned(),
+                    message: "is missing".to_owned(),
+                });
+            }
             self.done(deltas);
             return Ok(());
         }
@@ -79,7 +90,11 @@ impl StreamReader for Reader {
                 if is_text(&reason, "end_turn") {
                     self.may_have_ended = true;
                 } else {
-                    self.reason = Some(finish(&reason)?);
+                    let reason = finish(&reason)?;
+                    // A later `stop` does not undo why the answer was cut off.
+                    if reason != Finish::Stop || self.reason.is_none() {
+                        self.reason = Some(reason);
+                    }
                 }
             }
         }
@@ -89,7 +104,7 @@ impl StreamReader for Reader {
 
     /// Some providers end without `[DONE]`: an answer is whole once it said why it ended.
     fn end(&mut self, deltas: &mut Vec<Delta>) {
-        if self.reason.is_some() || self.may_have_ended {
+        if self.has_said_why() {
             self.done(deltas);
         }
     }
@@ -100,8 +115,25 @@ fn is_text(field: &Field, text: &str) -> bool {
 }
 
 impl Reader {
+    /// Whether the answer said why it ended.
+    const fn has_said_why(&self) -> bool {
+        self.reason.is_some() || self.may_have_ended
+    }
+
+    /// Gives the last call its arguments if it has none: some providers leave those of a call without parameters empty.
+    fn complete_call(&mut self, deltas: &mut Vec<Delta>) {
+        if let Some(call) = self.call.as_mut().filter(|call| !call.has_arguments) {
+            call.has_arguments = true;
+            call.arguments.read(NO_ARGUMENTS);
+            deltas.push(Delta::Arguments(NO_ARGUMENTS.to_owned()));
+        }
+    }
+
     /// Tells why the answer ended, if it said so, and that it has ended.
     fn done(&mut self, deltas: &mut Vec<Delta>) {
+        if self.reason != Some(Finish::Length) {
+            self.complete_call(deltas);
+        }
         let reason = self.reason.take().or_else(|| self.may_have_ended.then_some(Finish::Stop));
         let reason = reason.map(|reason| reason.of_answer(self.call_count > 0, self.has_refusal));
         deltas.extend(reason.map(Delta::Finish));
@@ -109,15 +141,25 @@ impl Reader {
     }
 
     fn delta(&mut self, mut fields: Fields, deltas: &mut Vec<Delta>) -> Result<(), ResponseError> {
-        deltas.extend(reasoning(&mut fields)?.map(Delta::Reasoning));
+        if let Some(text) = reasoning(&mut fields)? {
+            self.complete_call(deltas);
+            deltas.push(Delta::Reasoning(text));
+        }
         for piece in fields.take("content").map_or(Ok(Vec::new()), content)? {
             match piece {
                 Piece::Text(text) | Piece::Reasoning(text) if text.is_empty() => {}
-                Piece::Text(text) => deltas.push(Delta::Text(text)),
-                Piece::Reasoning(text) => deltas.push(Delta::Reasoning(text)),
+                Piece::Text(text) => {
+                    self.complete_call(deltas);
+                    deltas.push(Delta::Text(text));
+                }
+                Piece::Reasoning(text) => {
+                    self.complete_call(deltas);
+                    deltas.push(Delta::Reasoning(text));
+                }
             }
         }
         if let Some(refusal) = fields.text("refusal")?.filter(|text| !text.is_empty()) {
+            self.complete_call(deltas);
             self.has_refusal = true;
             deltas.push(Delta::Refusal(refusal));
         }
@@ -132,8 +174,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Reads a piece of a call. Another index begins a call. So does another id beside a name; without ids another name, or a
-    /// name once the arguments are whole: some providers give every call the same index, or none.
+    /// Reads a piece of a call.
     fn call(&mut self, field: Field, deltas: &mut Vec<Delta>) -> Result<(), ResponseError> {
         let mut call = field.object()?;
         let path = call.path();
@@ -141,8 +182,10 @@ impl Reader {
         let index = call.unsigned("index")?;
         let mut function = call.object("function")?;
         let (name, arguments) = match function.as_mut() {
-            Some(function) => (function.text("name")?, piece_of_arguments(function)?),
-            None => (None, None),
+            Some(function) => {
+                (function.text("name")?.filter(|name| !name.is_empty()), piece_of_arguments(function)?)
+            }
+            None => (None, PieceOfArguments::Nothing),
         };
         let mixed = || ResponseError::Unsupported {
             field: path.clone(),
@@ -152,17 +195,8 @@ impl Reader {
             return Err(mixed());
         }
         let (id_hash, name_hash) = (id.as_ref().map(hash), name.as_ref().map(hash));
-        let is_next = self.call.as_ref().is_none_or(|call| {
-            let has_name = name.as_ref().is_some_and(|name| !name.is_empty());
-            index.is_some_and(|index| index != call.index)
-                || has_name
-                    && match id_hash {
-                        Some(id) => id != call.id,
-                        None => {
-                            name_hash != Some(call.name) || arguments.is_some() && call.arguments.is_reached()
-                        }
-                    }
-        });
+        let is_next =
+            self.call.as_ref().is_none_or(|call| call.is_followed_by(index, id_hash, name_hash, &arguments));
         let is_of_earlier = id_hash
             .is_some_and(|id| self.ids.contains(&id) && self.call.as_ref().is_some_and(|call| call.id != id));
         if is_of_earlier {
@@ -173,6 +207,7 @@ impl Reader {
                 field: format!("{path}.function.name"),
                 message: "is missing".to_owned(),
             })?;
+            self.complete_call(deltas);
             let answer_id = self.answer_id.as_deref().unwrap_or_default();
             let id = id.unwrap_or_else(|| made_call_id(answer_id, self.call_count));
             let next = self.call.as_ref().map_or(0, |call| call.index.saturating_add(1));
@@ -181,6 +216,8 @@ impl Reader {
                 id: hash(&id),
                 name: hash(&name),
                 arguments: ObjectEnd::default(),
+                has_arguments: false,
+                had_empty_object: false,
             });
             if self.ids.len() < MAX_IDS {
                 self.ids.insert(hash(&id));
@@ -188,14 +225,47 @@ impl Reader {
             self.call_count += 1;
             deltas.push(Delta::ToolCall { id, name });
         }
-        if let (Some(call), Some(arguments)) = (&mut self.call, arguments) {
-            if call.arguments.is_reached() && !arguments.trim().is_empty() {
-                return Err(mixed());
+        let Some(call) = &mut self.call else { return Ok(()) };
+        match arguments {
+            PieceOfArguments::Nothing => {}
+            PieceOfArguments::EmptyObject => call.had_empty_object = true,
+            PieceOfArguments::Text(text) => {
+                let is_blank = text.trim().is_empty();
+                if call.arguments.is_reached() && !is_blank {
+                    return Err(mixed());
+                }
+                call.has_arguments |= !is_blank;
+                call.arguments.read(&text);
+                deltas.push(Delta::Arguments(text));
             }
-            call.arguments.read(&arguments);
-            deltas.push(Delta::Arguments(arguments));
         }
         Ok(())
+    }
+}
+
+impl Call {
+    /// Whether a piece with this index, id and name begins another call. Another index does. So does another id beside a
+    /// name; without ids another name, or a name with arguments once these may be whole: some providers give every call the
+    /// same index, or none.
+    fn is_followed_by(
+        &self,
+        index: Option<u64>,
+        id: Option<u64>,
+        name: Option<u64>,
+        arguments: &PieceOfArguments,
+    ) -> bool {
+        if index.is_some_and(|index| index != self.index) {
+            return true;
+        }
+        let Some(name) = name else { return false };
+        let is_begun = self.has_arguments && !self.arguments.is_reached();
+        let may_be_whole = self.arguments.is_reached() || self.had_empty_object && !self.has_arguments;
+        match id {
+            // An id of its own for each piece of one call.
+            Some(_) if index.is_some() && name == self.name && is_begun => false,
+            Some(id) => id != self.id,
+            None => name != self.name || *arguments != PieceOfArguments::Nothing && may_be_whole,
+        }
     }
 }
 

@@ -107,7 +107,8 @@ impl Findings {
                     if counts.is_invalid() => {}
                 Member::Usage | Member::UsageMetadata | Member::ItemUsage | Member::FirstUsage => {
                     if counts.report(*shape, member, text) {
-                        *has_first_usage_alone = member == Member::FirstUsage;
+                        let was_alone = *has_first_usage_alone || raw_usage.is_none();
+                        *has_first_usage_alone = member == Member::FirstUsage && was_alone;
                         *raw_usage = Some(clean_answer(text, MAX_RAW));
                     }
                 }
