@@ -3,7 +3,11 @@
 use std::panic::PanicHookInfo;
 
 use clap::ValueEnum;
+use tracing::Level;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::output;
 
@@ -27,7 +31,8 @@ impl LogFormat {
         }
     }
 
-    /// Logs to stderr from now on. `FARTHING_LOG` overrides the level with a filter such as `info,farthing_api=debug`.
+    /// Logs to stderr from now on. `FARTHING_LOG` overrides the level with a filter such as `info,farthing_api=debug`, but
+    /// lets nothing below a warning of the NATS client through: its debug lines have the URL with its password.
     pub(crate) fn log_to_stderr(self, level: &str) {
         let default = || EnvFilter::new(format!("{level},async_nats=warn,refinery_core=warn"));
         let given = std::env::var("FARTHING_LOG").ok().filter(|given| !given.trim().is_empty());
@@ -37,10 +42,13 @@ impl LogFormat {
             None => (default(), None),
         };
         let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+        let without_secrets =
+            filter_fn(|about| !about.target().starts_with("async_nats") || *about.level() <= Level::WARN);
         match self {
-            Self::Text => log.init(),
+            Self::Text => log.finish().with(without_secrets).init(),
             Self::Json => {
-                log.json().flatten_event(true).with_current_span(true).with_span_list(false).init();
+                let log = log.json().flatten_event(true).with_current_span(true).with_span_list(false);
+                log.finish().with(without_secrets).init();
                 std::panic::set_hook(Box::new(log_panic));
             }
         }
@@ -51,7 +59,7 @@ impl LogFormat {
 
     /// Shows the error that ends the process: as a line of the log in JSON, unless the log's filter hides errors.
     pub(crate) fn show_error(self, error: &anyhow::Error) {
-        if self == Self::Json && tracing::enabled!(tracing::Level::ERROR) {
+        if self == Self::Json && tracing::enabled!(Level::ERROR) {
             let error = output::error_text(error);
             tracing::error!(event = "process.failed", error, "the process ends with an error");
         } else {

@@ -16,9 +16,8 @@ use farthing_tests::tenant::Tenant;
 use farthing_tests::wait::{eventually, eventually_ok};
 use serde_json::{Value, json};
 
-/// All of Farthing's own lines.
-const LEVEL: &str = "FARTHING_LOG=info,farthing=debug,farthing_api=debug,farthing_egress=debug,farthing_log=debug,\
-                     farthing_projector=debug,farthing_telemetry=debug,farthing_tls=debug,farthing_worker=debug";
+/// All lines, also those of libraries.
+const LEVEL: &str = "FARTHING_LOG=debug";
 
 /// Secrets of the test, and what else is nobody's business.
 const CALLERS_KEY: &str = "sk-a-callers-own-key";
