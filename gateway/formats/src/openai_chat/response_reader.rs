@@ -45,7 +45,7 @@ fn complete_arguments(parts: &mut [Part]) {
         if let Part::ToolCall(call) = part
             && call.arguments.trim().is_empty()
         {
-            call.arguments = NO_ARGUMENTS.to_owned();
+            NO_ARGUMENTS.clone_into(&mut call.arguments);
         }
     }
 }
