@@ -34,7 +34,7 @@ impl LogFormat {
     /// Logs to stderr from now on. `FARTHING_LOG` overrides the level with a filter such as `info,farthing_api=debug`, but
     /// lets nothing below a warning of the NATS client through: its debug lines have the URL with its password.
     pub(crate) fn log_to_stderr(self, level: &str) {
-        let default = || EnvFilter::new(format!("{level},async_nats=warn,refinery_core=warn"));
+        let default = || EnvFilter::new(format!("{level},refinery_core=warn"));
         let given = std::env::var("FARTHING_LOG").ok().filter(|given| !given.trim().is_empty());
         let (filter, wrong) = match given.map(EnvFilter::try_new) {
             Some(Ok(filter)) => (filter, None),

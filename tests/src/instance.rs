@@ -245,6 +245,18 @@ impl Instance {
         servers::remove(&self.name());
     }
 
+    /// Stops it, if it runs, and removes its data.
+    fn end(&self) {
+        let keeper = self.keeper().take();
+        match keeper {
+            Some(mut keeper) => {
+                drop(keeper.stdin.take());
+                let _ = keeper.wait();
+            }
+            None => self.clear(),
+        }
+    }
+
     /// Its name on servers that other instances use as well: after its folder.
     fn name(&self) -> String {
         let folder = self.folder.file_name().and_then(|name| name.to_str()).expect("a folder has a name");
@@ -403,20 +415,6 @@ impl Instance {
         command.args(arguments).args(["--json", "--database-url", &self.ready().database_url]);
         command.envs(self.release());
         command.stdin(Stdio::null()).output().await.expect("the program can be run")
-    }
-}
-
-impl Instance {
-    /// Stops it, if it runs, and removes its data.
-    fn end(&self) {
-        let keeper = self.keeper().take();
-        match keeper {
-            Some(mut keeper) => {
-                drop(keeper.stdin.take());
-                let _ = keeper.wait();
-            }
-            None => self.clear(),
-        }
     }
 }
 

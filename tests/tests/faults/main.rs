@@ -14,6 +14,7 @@ mod cluster;
 mod cut_off;
 mod documented;
 mod feed;
+mod follower_commands;
 mod group_commit;
 mod idle;
 mod leaders;
