@@ -144,7 +144,20 @@ impl Instance {
 
     /// The same with further flags of `farthing dev`.
     pub async fn of_test_with(gateways: u32, flags: &'static [&'static str]) -> &'static Self {
-        let instance: &'static Self = Box::leak(Box::new(Self::start_with(gateways, flags).await));
+        Self::of_test_in(gateways, flags, &[]).await
+    }
+
+    /// The same whose gateways have leases of a minute.
+    pub async fn of_test_with_long_leases(gateways: u32) -> &'static Self {
+        Self::of_test_in(gateways, &[], &[("FARTHING_LEASE_SECONDS", "60")]).await
+    }
+
+    async fn of_test_in(
+        gateways: u32,
+        flags: &'static [&'static str],
+        variables: &'static [(&'static str, &'static str)],
+    ) -> &'static Self {
+        let instance: &'static Self = Box::leak(Box::new(Self::start_in(gateways, flags, variables).await));
         OF_TEST.with_borrow_mut(|instances| instances.push(instance));
         instance
     }

@@ -123,38 +123,44 @@ fn commands_that_a_follower_sent_to_a_leader_that_dies_have_one_effect_each() {
 
 #[test]
 fn posts_without_a_key_are_all_answered_while_their_leader_stops() {
-    run(async {
-        let mut two = Two::start().await;
-        let Two { instance, side, side_id, .. } = &mut two;
-        let merchant = Merchant::led_by(instance, side_id).await;
-        let follower = instance.gateway(0);
-        let (posted, is_enough) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
-        let mut callers = JoinSet::new();
-        for _ in 0..CALLERS {
-            let post = Request::new("POST", "/v1/customers").json(&json!({})).bearer(&merchant.secret_key);
-            let (posted, is_enough) = (Arc::clone(&posted), Arc::clone(&is_enough));
-            callers.spawn(async move {
-                while !is_enough.load(Ordering::SeqCst) {
-                    post.clone().send(follower).await.unwrap().expect(201);
-                    posted.fetch_add(1, Ordering::SeqCst);
-                }
-            });
-        }
-        let more = async |what: &str| {
-            let before = posted.load(Ordering::SeqCst);
-            eventually(what, async || (posted.load(Ordering::SeqCst) >= before + 100).then_some(())).await;
-        };
-        more("posts reach the leader").await;
-        side.terminate();
-        assert!(side.ended().await.success(), "{}", side.logged());
-        more("posts reach the next leader").await;
-        is_enough.store(true, Ordering::SeqCst);
-        while let Some(ended) = callers.join_next().await {
-            ended.expect("every post is answered with 201");
-        }
-        assert_eq!(created(&merchant).await, posted.load(Ordering::SeqCst), "one customer for each answer");
-        two.put_away().await;
-    });
+    run(async { are_all_answered_while_their_leader_stops(Two::start().await).await });
+}
+
+#[test]
+fn so_are_they_where_leases_are_long() {
+    run(async { are_all_answered_while_their_leader_stops(Two::with_long_leases().await).await });
+}
+
+async fn are_all_answered_while_their_leader_stops(mut two: Two) {
+    let Two { instance, side, side_id, .. } = &mut two;
+    let merchant = Merchant::led_by(instance, side_id).await;
+    let follower = instance.gateway(0);
+    let (posted, is_enough) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    let mut callers = JoinSet::new();
+    for _ in 0..CALLERS {
+        let post = Request::new("POST", "/v1/customers").json(&json!({})).bearer(&merchant.secret_key);
+        let (posted, is_enough) = (Arc::clone(&posted), Arc::clone(&is_enough));
+        callers.spawn(async move {
+            while !is_enough.load(Ordering::SeqCst) {
+                post.clone().send(follower).await.unwrap().expect(201);
+                posted.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+    }
+    let more = async |what: &str| {
+        let before = posted.load(Ordering::SeqCst);
+        eventually(what, async || (posted.load(Ordering::SeqCst) >= before + 100).then_some(())).await;
+    };
+    more("posts reach the leader").await;
+    side.terminate();
+    assert!(side.ended().await.success(), "{}", side.logged());
+    more("posts reach the next leader").await;
+    is_enough.store(true, Ordering::SeqCst);
+    while let Some(ended) = callers.join_next().await {
+        ended.expect("every post is answered with 201");
+    }
+    assert_eq!(created(&merchant).await, posted.load(Ordering::SeqCst), "one customer for each answer");
+    two.put_away().await;
 }
 
 #[test]

@@ -53,6 +53,14 @@ impl Two {
         Self::of(instance, side, 2).await
     }
 
+    /// The same with leases of a minute.
+    pub(crate) async fn with_long_leases() -> Self {
+        let instance = Instance::of_test_with_long_leases(1).await;
+        let flags = [&FLAGS[..], &["--lease-seconds=60"]].concat();
+        let side = SideGateway::start(instance, &flags).await;
+        Self::of(instance, side, 2).await
+    }
+
     /// `gateways` in all share the partitions.
     async fn of(instance: &'static Instance, side: SideGateway, gateways: usize) -> Self {
         let log = instance.log().await;

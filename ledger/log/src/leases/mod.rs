@@ -35,6 +35,9 @@ use crate::reads::ReadPool;
 /// Rounds in the time of a lease: a gateway that misses a few of them keeps its partitions.
 const ROUNDS_PER_LEASE: u32 = 6;
 
+/// The longest time between rounds, also within long leases: so soon is seen which gateways join and leave.
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
 /// The time between rounds while a partition has no leader, or one is handed over.
 const BUSY_ROUND: Duration = Duration::from_millis(50);
 
@@ -105,6 +108,11 @@ pub(crate) struct Led {
     pub(crate) failures: watch::Receiver<u32>,
 }
 
+/// The pause between the rounds of leases that last so long.
+fn pause_within(lease: Duration) -> Duration {
+    LONGEST_PAUSE.min(lease / ROUNDS_PER_LEASE)
+}
+
 /// Starts to work for leases of the partitions, each with its appender. When `leave` is cancelled, the partitions are
 /// handed over if there are other gateways; when `stop` is cancelled, they are given back once the appenders have
 /// stopped.
@@ -134,7 +142,7 @@ pub(crate) fn start(
         is_outdated: false,
     };
     let (reads, end) = (leases.config.reads.clone(), stop.clone());
-    let pause = leases.config.duration / ROUNDS_PER_LEASE;
+    let pause = pause_within(leases.config.duration);
     tasks.spawn(async move {
         let _ = end.run_until_cancelled(fits::follow(&reads, pause, &fits)).await;
     });
@@ -191,7 +199,7 @@ impl Leases {
                     self.statements = None;
                     self.stuck.clear();
                     self.publish(None);
-                    self.config.duration / ROUNDS_PER_LEASE
+                    pause_within(self.config.duration)
                 }
             };
             tokio::select! {
@@ -297,7 +305,7 @@ impl Leases {
         self.publish(Some(&rows));
         let is_short = plan.is_short && fits.iter().any(|fit| fit.can_lead());
         let is_busy = is_short || !self.handing_over.is_empty() || leaders.contains(&None);
-        Ok(if is_busy { BUSY_ROUND } else { self.config.duration / ROUNDS_PER_LEASE })
+        Ok(if is_busy { BUSY_ROUND } else { pause_within(self.config.duration) })
     }
 
     /// Gives up partitions that this gateway holds and cannot lead: it avoids them for a while. The other gateways see
