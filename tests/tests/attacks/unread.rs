@@ -16,13 +16,11 @@ fn long() -> Vec<u8> {
     format!(r#"{{"data":"{filler}","usage":{{"prompt_tokens":300000,"total_tokens":300000}}}}"#).into_bytes()
 }
 
+/// An endpoint that answers with this body. `coding` is the value of its header, and of a header for each of its lines.
 fn answering(managed: &Managed, coding: &'static str, body: Vec<u8>) -> Endpoint {
     managed.openai.endpoint_ending("/v1/embeddings", move |_| {
-        let headers = [
-            ("Content-Type", "application/json"),
-            ("Content-Encoding", coding),
-            ("Transfer-Encoding", "chunked"),
-        ];
+        let mut headers = vec![("Content-Type", "application/json"), ("Transfer-Encoding", "chunked")];
+        headers.extend(coding.split('\n').map(|line| ("Content-Encoding", line)));
         vec![head(200, &headers), chunk(&body), last_chunk()]
     })
 }
@@ -71,6 +69,10 @@ fn a_managed_call_whose_response_cannot_be_read_is_charged_its_hold() {
             ("br", br(zeros.as_bytes())),
             ("zstd", zstd(zeros.as_bytes())),
             ("gzip, br", br(&gzip(short))),
+            ("gzip\nbr", br(&gzip(short))),
+            ("\nunheard-of", short.to_vec()),
+            ("identity\nunheard-of", gzip(short)),
+            ("gzip\u{ff}", gzip(short)),
             ("unheard-of", short.to_vec()),
             ("gzip", short.to_vec()),
         ] {
@@ -111,6 +113,14 @@ fn what_can_be_read_and_what_is_not_the_instances_to_pay_is_charged_as_before() 
         let response = managed.send(&merchant.secret_key, ask(&readable)).await;
         let (_, metered) = events(&merchant, &response).await;
         assert_eq!((&metered["marks"], &metered["total_request_cost"]), (&json!([]), &json!("0.0390000000")));
+        // What is named beside the one coding changes nothing.
+        for coding in ["identity\ngzip", "\ngzip", "identity, gzip", "GZIP\nidentity"] {
+            let readable = answering(&managed, coding, gzip(usage));
+            let response = managed.send(&merchant.secret_key, ask(&readable)).await;
+            let (_, metered) = events(&merchant, &response).await;
+            let charged = (&metered["marks"], &metered["total_request_cost"]);
+            assert_eq!(charged, (&json!([]), &json!("0.0390000000")), "{coding}");
+        }
         // Nothing was reported: nothing is estimated.
         let silent = answering(&managed, "br", br(b"{}"));
         let response = managed.send(&merchant.secret_key, ask(&silent)).await;

@@ -10,7 +10,7 @@ use http_body::Frame;
 use super::body_memory::{MemoryFull, MemoryShare, beside_others};
 use super::headers::{is_event_stream, is_plain_event_stream, without_digests};
 use super::key_mask::KeyMask;
-use super::usage::ChunkFilter;
+use super::usage::{ChunkFilter, is_uncompressed};
 
 /// The longest response that is converted whole, in bytes.
 const MAX_WHOLE_RESPONSE: usize = 32 * 1024 * 1024;
@@ -120,10 +120,7 @@ impl ResponseChange {
             }
             ResponseRule::Converted(conversion, form) => {
                 let is_stream = status.is_success() && is_event_stream(headers);
-                let is_plain = headers
-                    .get_all(CONTENT_ENCODING)
-                    .iter()
-                    .all(|coding| matches!(coding.as_bytes().trim_ascii(), b"" | b"identity"));
+                let is_plain = is_uncompressed(headers);
                 // A whole response becomes events at its end, if the caller asked for them.
                 let passes_events = status.is_success() && form == ResponseForm::Stream;
                 fit(headers, passes_events);

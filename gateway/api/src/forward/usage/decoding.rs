@@ -6,6 +6,8 @@ use std::io::{self, BufRead, Read};
 use brotli::{Allocator, BrotliDecompressStream, BrotliResult, BrotliState, SliceWrapper, SliceWrapperMut};
 use bytes::{Buf as _, Bytes};
 use flate2::bufread::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
+use http::HeaderMap;
+use http::header::CONTENT_ENCODING;
 use zstd::zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer, get_error_name};
 
 use super::decoders::{CallShare, Memory};
@@ -20,6 +22,11 @@ const INFLATE_MEMORY: usize = 64 * 1024;
 /// end.
 const ZSTD_MEMORY: usize = 512 * 1024;
 
+/// Whether the body of a response with these headers is not compressed.
+pub(crate) fn is_uncompressed(headers: &HeaderMap) -> bool {
+    Coding::of_response(headers) == Coding::Identity
+}
+
 /// A content coding that can be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Coding {
@@ -33,6 +40,22 @@ pub(super) enum Coding {
 }
 
 impl Coding {
+    /// That of a response with these headers, which may name codings in several lines.
+    pub(super) fn of_response(headers: &HeaderMap) -> Self {
+        let mut coding = Self::Identity;
+        for line in headers.get_all(CONTENT_ENCODING) {
+            let Ok(line) = line.to_str() else { return Self::Unknown };
+            for name in line.split(',') {
+                coding = match (coding, Self::of(name)) {
+                    (coding, Self::Identity) => coding,
+                    (Self::Identity, coding) => coding,
+                    (_, _) => Self::Unknown,
+                };
+            }
+        }
+        coding
+    }
+
     pub(super) fn of(content_encoding: &str) -> Self {
         match content_encoding.trim().to_ascii_lowercase().as_str() {
             "" | "identity" => Self::Identity,

@@ -33,6 +33,7 @@ pub(crate) use self::chunk::ChunkFilter;
 pub(crate) use self::content::{Content, content};
 pub use self::decoders::DecoderMemory;
 pub(crate) use self::decoders::Decoders;
+pub(crate) use self::decoding::is_uncompressed;
 pub(crate) use self::findings::UsageReport;
 pub(crate) use self::form::{FormExtent, FormOptions, read_form};
 pub(crate) use self::output_limit::{BedrockLimit, LimitMember};

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use farthing_core::ids::RequestId;
 use http::HeaderMap;
-use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use http::header::CONTENT_TYPE;
 use tokio::task::{JoinError, JoinHandle};
 use tokio_util::task::TaskTracker;
 
@@ -102,7 +102,7 @@ impl Scanner {
         let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let mut findings = Findings::new(shape, text(CONTENT_TYPE));
         findings.read_headers(headers);
-        let coding = Coding::of(text(CONTENT_ENCODING));
+        let coding = Coding::of_response(headers);
         Self(match coding {
             Coding::Identity => Stage::Plain(Box::new(findings)),
             Coding::Unknown => Stage::Unreadable,
@@ -348,6 +348,7 @@ pub(super) mod tests {
     use farthing_core::usage::{Split, Usage};
     use flate2::Compression;
     use http::HeaderValue;
+    use http::header::CONTENT_ENCODING;
 
     use super::super::{DecoderMemory, Decoders};
     use super::*;
