@@ -225,8 +225,18 @@ fn keeps_a_cache_longer(body: &[u8]) -> bool {
     }
     // Only a body that may contain the name is read again. Escaped, an ASCII letter begins with `\u00`.
     let names_it =
-        std::str::from_utf8(body).is_ok_and(|body| body.contains("cache_control") || body.contains("\\u00"));
+        std::str::from_utf8(body).is_ok_and(|body| names_cache_control(body) || body.contains("\\u00"));
     names_it && serde_json::from_slice(&without_surrogates(body)).map_or(true, |body: Tree| within(&body))
+}
+
+/// Whether the body has the name in plain letters. Names are looked for without regard to case: some servers read them so.
+fn names_cache_control(body: &str) -> bool {
+    let mut before: &[u8] = b"";
+    body.as_bytes().split(|byte| *byte == b'_').any(|part| {
+        let ends = before.last_chunk::<5>().is_some_and(|end| end.eq_ignore_ascii_case(b"cache"));
+        before = part;
+        ends && part.first_chunk::<7>().is_some_and(|begin| begin.eq_ignore_ascii_case(b"control"))
+    })
 }
 
 /// The body with U+FFFD for each half of a surrogate pair in it. The reader refuses half a pair without the other; no
@@ -310,6 +320,8 @@ mod tests {
             (r#"{"system":[{"cache_control":{"ttl":"1h","ttl":"5m"}}]}"#, "cache_control"),
             (r#"{"a":{"cache_control":{"ttl":"1h"},"cache_control":{"ttl":"5m"}}}"#, "cache_control"),
             (r#"{"system":[{"cache_control":{"TTL":"1h"}}]}"#, "cache_control"),
+            (r#"{"system":[{"Cache_Control":{"ttl":"1h"}}]}"#, "cache_control"),
+            (r#"{"system":[{"x_CACHE":"_","CACHE_CONTROL":{"ttl":"1h"}}]}"#, "cache_control"),
             (r#"{"system":[{"cache_control":{"ttl":3600}}]}"#, "cache_control"),
             // Not to be read.
             (r#"{"tools":[{"type":"function","name":"f","description":"\ud800"}]}"#, "tools"),
