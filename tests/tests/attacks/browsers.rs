@@ -113,6 +113,10 @@ fn a_browsers_own_requests_are_not_forwarded() {
             ("Sec-Fetch-Dest", "style"),
             ("Sec-Fetch-Dest", "image"),
             ("Sec-Fetch-Dest", ""),
+            ("Sec-Purpose", "prefetch"),
+            ("Sec-Purpose", "Prefetch;prerender"),
+            ("Purpose", "prefetch"),
+            ("X-Moz", "prefetch"),
         ] {
             let by_link = format!("{}&key={key}", forward("GET", &endpoint.url).target);
             for call in [Request::new("GET", by_link.as_str()), Request::new("POST", by_link.as_str())] {

@@ -9,6 +9,7 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderValue};
 
+use super::usage::is_uncompressed;
 use crate::providers::KeySlot;
 
 /// Says that this service replays a stored response.
@@ -227,7 +228,7 @@ pub(super) fn is_event_stream(headers: &HeaderMap) -> bool {
 
 /// Whether the body is an uncompressed event stream.
 pub(super) fn is_plain_event_stream(headers: &HeaderMap) -> bool {
-    is_event_stream(headers) && matches!(text(headers, &CONTENT_ENCODING).trim(), "" | "identity")
+    is_event_stream(headers) && is_uncompressed(headers)
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> &'a str {
@@ -325,7 +326,18 @@ pub(super) fn is_of_a_browser_itself(headers: &HeaderMap) -> Option<&'static str
     let navigates = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"navigate");
     let navigation = headers.get_all("sec-fetch-mode").iter().any(navigates).then_some("sec-fetch-mode");
     let worker = headers.contains_key("service-worker").then_some("service-worker");
-    worker.or(navigation).or_else(|| other_than("sec-fetch-dest", "empty"))
+    // What is fetched ahead may be shown by the navigation that follows.
+    let ahead = ["sec-purpose", "purpose", "x-moz"].into_iter().find(|name| {
+        let mut values = headers.get_all(*name).iter();
+        values.any(|value| {
+            value
+                .as_bytes()
+                .trim_ascii()
+                .get(..8)
+                .is_some_and(|begin| begin.eq_ignore_ascii_case(b"prefetch"))
+        })
+    });
+    worker.or(navigation).or(ahead).or_else(|| other_than("sec-fetch-dest", "empty"))
 }
 
 /// Whether the request is a delivery of a webhook of this service, directly or through other services.
