@@ -153,8 +153,12 @@ fn decoded(text: &str) -> Cow<'_, str> {
 /// Whether a parameter of this name has a key as its value, by the words in it: `subscription-key`, `idToken`.
 fn names_a_key(name: &str) -> bool {
     let is_key = |word: &str| {
-        let word = word.to_ascii_lowercase();
-        KEY_WORDS.contains(&word.as_str()) || KEY_ENDS.iter().any(|end| word.ends_with(end))
+        let word = word.trim_end_matches(|c: char| c.is_ascii_digit()).to_ascii_lowercase();
+        // Several of them: `keys`, `api_secrets`. A number of `tokens` is none.
+        let one = word.strip_suffix('s').filter(|one| !one.ends_with("token")).unwrap_or(&word);
+        [word.as_str(), one]
+            .iter()
+            .any(|word| KEY_WORDS.contains(word) || KEY_ENDS.iter().any(|end| word.ends_with(end)))
     };
     let mut words = name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
     words.any(|word| is_key(word) || humps(word).any(is_key))
@@ -255,6 +259,12 @@ mod tests {
             "passphrase",
             "credential",
             "cookie",
+            "key1",
+            "api_key2",
+            "accessToken2",
+            "keys",
+            "secrets",
+            "pass2",
         ] {
             let shown = without_keys(&format!("https://a.example/v1?x=1&{name}=se-cret&y=2"));
             assert_eq!(shown, format!("https://a.example/v1?x=1&{name}=****&y=2"));
