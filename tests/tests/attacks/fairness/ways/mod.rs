@@ -30,6 +30,8 @@ type Ended = Pin<Box<dyn Future<Output = std::io::Result<()>> + Send>>;
 struct Way {
     name: &'static str,
     workers: usize,
+    /// Whether its exchanges last until the attack ends.
+    is_holding: bool,
     exchange: Arc<dyn Fn(u64) -> Ended + Send + Sync>,
     /// The exchanges that began, and those that ended without an error.
     begun: Arc<AtomicU64>,
@@ -43,7 +45,7 @@ impl Way {
         F: Future<Output = std::io::Result<()>> + Send + 'static,
     {
         let exchange = Arc::new(move |number| -> Ended { Box::pin(exchange(number)) });
-        Self { name, workers, exchange, begun: Arc::default(), ended: Arc::default() }
+        Self { name, workers, is_holding: false, exchange, begun: Arc::default(), ended: Arc::default() }
     }
 
     /// A way whose exchanges do not end; fewer where this process may have few files open.
@@ -55,7 +57,7 @@ impl Way {
     where
         F: Future<Output = std::io::Result<()>> + Send + 'static,
     {
-        Self::new(name, workers.min(open_files() / 20), exchange)
+        Self { is_holding: true, ..Self::new(name, workers.min(open_files() / 20), exchange) }
     }
 }
 
@@ -86,7 +88,9 @@ impl Ways {
     /// Asserts that no way came to nothing.
     pub(super) fn all_were_used(&self) {
         for way in &self.0 {
-            assert!(way.begun.load(Ordering::SeqCst) >= way.workers as u64, "{} did not begin", way.name);
+            let (begun, ended) = (way.begun.load(Ordering::SeqCst), way.ended.load(Ordering::SeqCst));
+            assert!(begun >= way.workers as u64, "{} did not begin", way.name);
+            assert!(way.is_holding || ended > 0, "{} was never answered as it is meant to be", way.name);
         }
     }
 }
