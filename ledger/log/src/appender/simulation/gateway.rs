@@ -119,7 +119,12 @@ impl Keeper {
         {
             return;
         }
-        let is_held = self.database.disk().take_lease(&self.gateway, LEASE);
+        let is_held = {
+            let mut disk = self.database.disk();
+            // As `leases` do: an appender that still leads under a lease it has lost must not take a new one for it.
+            let may_claim = !*self.leads.borrow() || disk.holder.as_ref() == Some(&self.gateway);
+            may_claim && disk.take_lease(&self.gateway, LEASE)
+        };
         sleep(self.database.latency()).await;
         if matches!(fault, Fault::LoseReply | Fault::Late | Fault::Silence) {
             return;

@@ -24,6 +24,7 @@ mod single_gateway;
 mod stall;
 mod take_over;
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use farthing_core::ids::SecretKeyId;
@@ -38,7 +39,7 @@ use self::gateway::{End, GATEWAYS, Gateways, LEASE};
 use self::merchant::{issue, register};
 
 /// Seeds that are always run. Together their runs see everything that can happen; a seed that fails is added.
-const KEPT: [u64; 6] = [1, 2, 3, 5, 7, 14];
+const KEPT: [u64; 8] = [1, 2, 3, 5, 7, 14, 16, 2_271_289_478_793_775_536];
 
 /// New seeds in a run of the tests, unless the environment says otherwise.
 const RUNS: u64 = 4;
@@ -209,9 +210,19 @@ fn gateways_over_failing_connections_keep_the_log_whole_and_answer_truthfully() 
         eprintln!("{:#?}", run(seed).0);
         return;
     }
-    for _ in 0..variable("FARTHING_SIMULATION_RUNS").unwrap_or(RUNS) {
-        run(fastrand::u64(..));
-    }
+    let left = AtomicU64::new(variable("FARTHING_SIMULATION_RUNS").unwrap_or(RUNS));
+    let another =
+        || left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while another() {
+                    run(fastrand::u64(..));
+                }
+            });
+        }
+    });
 }
 
 /// The test above proves nothing of what its runs never do.
