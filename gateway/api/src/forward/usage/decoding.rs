@@ -47,8 +47,7 @@ impl Coding {
             let Ok(line) = line.to_str() else { return Self::Unknown };
             for name in line.split(',') {
                 coding = match (coding, Self::of(name)) {
-                    (coding, Self::Identity) => coding,
-                    (Self::Identity, coding) => coding,
+                    (coding, Self::Identity) | (Self::Identity, coding) => coding,
                     (_, _) => Self::Unknown,
                 };
             }
