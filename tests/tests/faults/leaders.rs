@@ -358,6 +358,10 @@ fn a_leader_that_hung_beyond_its_lease_appends_nothing_late() {
         // Commands that were on their way to the hung gateway were sent to the next leader.
         all_answered(&load, |task| !task.is_multiple_of(2));
         aftermath::check(instance, &load).await;
+        // What it has lost is not lost to it for good.
+        side.terminate();
+        let led = spread(&log.sql, 1).await;
+        assert!(led[hung_id].contains(&partition), "{led:?}");
         two.put_away().await;
     });
 }

@@ -123,6 +123,10 @@ impl<S: LogStore> Leader<'_, S> {
 
     /// Another gateway has the lease. Returns when this one learns of it, which may have been since it asked.
     async fn refuse_until_lease_changes(&mut self) {
+        // A term that fails may have learned of it, and this would not be told again.
+        if *self.lease.borrow() == Lease::None {
+            return;
+        }
         loop {
             tokio::select! {
                 biased;

@@ -298,6 +298,7 @@ impl Leases {
             let until = started + self.config.duration * 9 / 10;
             for (partition, term) in claimed {
                 self.held.insert(partition, term);
+                self.handing_over.remove(&partition);
                 self.tell(partition, Lease::Held { until });
             }
         }

@@ -52,6 +52,37 @@ fn a_gateway_that_loses_its_lease_while_it_takes_over_does_not_lead() {
 }
 
 #[test]
+fn a_gateway_whose_append_is_fenced_after_it_lost_its_lease_leads_no_more() {
+    with_leader(QueueLimits::default(), async |database, appender, lease| {
+        let lock = database.lock_head().await;
+        let fenced = tokio::spawn({
+            let appender = appender.clone();
+            async move { appender.submit(issue(id(0))).await }
+        });
+        queued().await;
+        {
+            let mut disk = database.disk();
+            disk.release_lease("gateway");
+            assert!(disk.take_lease("another", Duration::from_mins(1)));
+            assert!(disk.lead("another").is_some());
+        }
+        lease.send_replace(Lease::None);
+        queued().await;
+        drop(lock);
+        assert_eq!(fenced.await.unwrap(), Err(Error::Moved));
+        queued().await;
+        assert!(!*appender.leads().borrow(), "it would never be given the lease again");
+        {
+            let mut disk = database.disk();
+            disk.release_lease("another");
+            assert!(disk.take_lease("gateway", Duration::from_hours(24)));
+        }
+        lease.send_replace(held());
+        assert_eq!(appender.submit(issue(id(0))).await, Ok(()));
+    });
+}
+
+#[test]
 fn a_leader_that_cannot_learn_whether_it_has_committed_counts_it_and_leaves() {
     with_leader(QueueLimits::default(), async |database, appender, lease| {
         let lock = database.lock_head().await;
