@@ -16,7 +16,7 @@ fn long() -> Vec<u8> {
     format!(r#"{{"data":"{filler}","usage":{{"prompt_tokens":300000,"total_tokens":300000}}}}"#).into_bytes()
 }
 
-/// An endpoint that answers with this body. `coding` is the value of its header, and of a header for each of its lines.
+/// An endpoint that answers with this body. Each line of `coding` is a `Content-Encoding` header of its own.
 fn answering(managed: &Managed, coding: &'static str, body: Vec<u8>) -> Endpoint {
     managed.openai.endpoint_ending("/v1/embeddings", move |_| {
         let mut headers = vec![("Content-Type", "application/json"), ("Transfer-Encoding", "chunked")];
