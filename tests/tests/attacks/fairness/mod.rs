@@ -65,6 +65,7 @@ fn fairness() {
     run(async {
         let scene = Scene::start().await;
         let ways = Ways::of(&scene);
+        ways.each_works().await;
         let slices = Slices::read();
         let (leaders, memory) = (scene.leaders().await, resident_kib(scene.gateway.pid()));
         let victim = Victim::start(&scene);

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use farthing_tests::client::{Connection, Request, Response};
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::measure::open_files;
 use super::say;
@@ -23,6 +23,9 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// The pause between the starts of two workers of a way. All at once they would be a burst, and then an attack that rests.
 const START_PAUSE: Duration = Duration::from_millis(2);
+
+/// An exchange that takes longer has hung.
+const EXCHANGE_TIMEOUT: Duration = Duration::from_mins(1);
 
 type Ended = Pin<Box<dyn Future<Output = std::io::Result<()>> + Send>>;
 
@@ -78,6 +81,18 @@ impl Ways {
         Self(ways)
     }
 
+    /// Tries each way whose exchanges end, before anything else keeps the gateway busy.
+    pub(super) async fn each_works(&self) {
+        for way in self.0.iter().filter(|way| !way.is_holding) {
+            let ended = timeout(EXCHANGE_TIMEOUT, (way.exchange)(0)).await;
+            assert!(
+                matches!(ended, Ok(Ok(()))),
+                "{} is not answered as it is meant to be: {ended:?}",
+                way.name
+            );
+        }
+    }
+
     pub(super) fn report(&self) {
         for way in &self.0 {
             let (begun, ended) = (way.begun.load(Ordering::SeqCst), way.ended.load(Ordering::SeqCst));
@@ -88,9 +103,7 @@ impl Ways {
     /// Asserts that no way came to nothing.
     pub(super) fn all_were_used(&self) {
         for way in &self.0 {
-            let (begun, ended) = (way.begun.load(Ordering::SeqCst), way.ended.load(Ordering::SeqCst));
-            assert!(begun >= way.workers as u64, "{} did not begin", way.name);
-            assert!(way.is_holding || ended > 0, "{} was never answered as it is meant to be", way.name);
+            assert!(way.begun.load(Ordering::SeqCst) >= way.workers as u64, "{} did not begin", way.name);
         }
     }
 }
