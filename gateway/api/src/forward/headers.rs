@@ -316,8 +316,8 @@ fn private_caching(headers: &HeaderMap) -> HeaderValue {
     HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static("private, no-store"))
 }
 
-/// Whether a browser makes the call on its own: to navigate, or to load a script, an image or a worker. Only a program's
-/// own requests (`fetch`) are forwarded.
+/// Whether a browser makes the call on its own: to navigate, to fetch ahead, or to load a script, an image or a worker. Only
+/// a program's own requests (`fetch`) are forwarded.
 pub(super) fn is_of_a_browser_itself(headers: &HeaderMap) -> Option<&'static str> {
     let other_than = |name: &'static str, allowed: &str| {
         let mut values = headers.get_all(name).iter();
