@@ -70,6 +70,61 @@ fn one_merchant_does_not_take_all_calls() {
 }
 
 #[test]
+fn merchants_that_hold_all_calls_they_get_leave_some_to_another_one() {
+    run(async {
+        const ALL: usize = 64;
+        let victim = Merchant::funded("10").await;
+        let gateway = SideGateway::start(
+            victim.instance,
+            &["--allow-address=127.0.0.0/8", &format!("--max-calls={ALL}")],
+        )
+        .await;
+        let gate = Gate::default();
+        let waits = gate.clone();
+        let held = victim
+            .instance
+            .provider
+            .endpoint(move |_| [vec![Step::Wait(waits.clone())], answer_json(200, &json!({}))].concat());
+        let (mut calls, mut is_held) = (JoinSet::new(), Vec::new());
+        for _ in 0..4 {
+            let attacker = Merchant::funded("10").await;
+            let mut of_attacker = 0;
+            // One after the other, until one is refused.
+            loop {
+                let (call, to) = (forward("GET", &held.url).bearer(&attacker.secret_key), gateway.address);
+                let before = held.calls().len();
+                calls.spawn(async move { call.send(to).await.unwrap() });
+                let is_refused = eventually("the call is held or refused", async || {
+                    if let Some(refused) = calls.try_join_next() {
+                        refused.unwrap().refused(503, "ledger_unavailable");
+                        return Some(true);
+                    }
+                    (held.calls().len() > before).then_some(false)
+                })
+                .await;
+                if is_refused {
+                    break;
+                }
+                of_attacker += 1;
+            }
+            is_held.push(of_attacker);
+        }
+        assert_eq!(is_held[0], ALL / 2);
+        assert!(is_held.iter().all(|calls| *calls > 0), "{is_held:?}");
+        let quick = victim.instance.provider.endpoint(|_| answer_json(200, &json!({})));
+        for _ in 0..ALL {
+            let call = forward("GET", &quick.url).bearer(&victim.secret_key);
+            call.send(gateway.address).await.unwrap().expect(200);
+        }
+        gate.open();
+        for response in calls.join_all().await {
+            response.expect(200);
+        }
+        victim.nothing_is_held().await;
+    });
+}
+
+#[test]
 fn one_key_of_a_merchant_leaves_calls_to_its_other_keys() {
     run(async {
         let merchant = Merchant::funded("10").await;

@@ -86,6 +86,44 @@ fn slow_names_of_one_merchant_do_not_stop_the_calls_of_another() {
     });
 }
 
+/// Merchants that together have more lookups than a gateway makes at once.
+const ATTACKERS: usize = 9;
+
+#[test]
+fn slow_names_of_many_merchants_together_leave_lookups_to_another_one() {
+    run(async {
+        let servers = NameServer::start(|name| match name {
+            _ if name.starts_with("slow") => Answer::Silence,
+            _ => Answer::of(&["127.0.0.1"], 60),
+        })
+        .await;
+        let victim = Merchant::funded("10").await;
+        let flags = ["--allow-address=127.0.0.0/8", &servers.flag()];
+        let gateway = SideGateway::start(victim.instance, &flags).await;
+        let endpoint = closing(&victim);
+        let mut slow = JoinSet::new();
+        for attacker in 0..ATTACKERS {
+            let merchant = Merchant::funded("10").await;
+            for number in 0..2 * LOOKUPS_OF_A_MERCHANT {
+                let call = forward("GET", &named(&endpoint, &format!("slow{attacker}-{number}.test")));
+                let (call, to) = (call.bearer(&merchant.secret_key), gateway.address);
+                slow.spawn(async move { call.send(to).await.unwrap() });
+            }
+        }
+        let mut refused = 0;
+        while refused < ATTACKERS * LOOKUPS_OF_A_MERCHANT {
+            slow.join_next().await.unwrap().unwrap().refused(503, "ledger_unavailable");
+            refused += 1;
+        }
+        for number in 0..GOOD_CALLS {
+            let call = forward("GET", &named(&endpoint, &format!("good{number}.test")));
+            call.bearer(&victim.secret_key).send(gateway.address).await.unwrap().expect(200);
+        }
+        assert!(slow.len() > LOOKUPS_OF_A_MERCHANT, "the slow calls are over");
+        assert_eq!(endpoint.calls().len(), GOOD_CALLS);
+    });
+}
+
 #[test]
 fn every_address_of_a_name_is_checked_whatever_the_name_servers_say() {
     run(async {

@@ -2,11 +2,11 @@
 //! part is kept for requests and one for responses, and a merchant's share falls as others take theirs, so that neither
 //! many requests nor a few merchants take all of it. Short bodies need no share.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use farthing_core::ids::MerchantId;
+use farthing_shares::{Division, Full, Ratio, Shares};
 
 use crate::error::{ApiError, GatewayLimit};
 
@@ -55,105 +55,61 @@ impl BodyKind {
         [(Self::Request, "request"), (Self::Response, "response")];
 }
 
-/// A value for each kind of body.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct ByKind<T> {
-    requests: T,
-    responses: T,
+/// How the memory of each kind is divided among merchants, in units.
+const DIVISION: Division = Division {
+    of_one: OF_MERCHANT,
+    base: BASE,
+    for_bases: FOR_BASES,
+    common: BEYOND - KEPT_FOR_OTHER_KIND,
+    times_free: Ratio { of: TIMES_FREE, to: 1 },
+};
+
+/// What is taken.
+#[derive(Debug)]
+struct Taken {
+    requests: Shares<MerchantId>,
+    responses: Shares<MerchantId>,
 }
 
-impl<T> ByKind<T> {
-    const fn of(&self, kind: BodyKind) -> &T {
+impl Taken {
+    const fn of(&self, kind: BodyKind) -> &Shares<MerchantId> {
         match kind {
             BodyKind::Request => &self.requests,
             BodyKind::Response => &self.responses,
         }
     }
 
-    const fn of_mut(&mut self, kind: BodyKind) -> &mut T {
+    const fn with_other(&mut self, kind: BodyKind) -> (&mut Shares<MerchantId>, &Shares<MerchantId>) {
         match kind {
-            BodyKind::Request => &mut self.requests,
-            BodyKind::Response => &mut self.responses,
+            BodyKind::Request => (&mut self.requests, &self.responses),
+            BodyKind::Response => (&mut self.responses, &self.requests),
         }
     }
 
-    const fn of_other(&self, kind: BodyKind) -> &T {
-        match kind {
-            BodyKind::Request => &self.responses,
-            BodyKind::Response => &self.requests,
-        }
-    }
-}
-
-/// What bodies of a kind take, in units.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Units {
-    /// The sum of what each merchant takes up to [`BASE`].
-    bases: usize,
-    /// What merchants take beyond that.
-    beyond: usize,
-}
-
-impl Units {
-    /// What is taken of [`BEYOND`]: also the bases of merchants beyond those for which there is [`FOR_BASES`].
-    const fn of_beyond(self) -> usize {
-        self.beyond + self.bases.saturating_sub(FOR_BASES)
-    }
-
-    /// The same when a merchant has `own` units in place of `before`.
-    fn with(self, before: usize, own: usize) -> Self {
-        let beyond = |units: usize| units.saturating_sub(BASE);
-        Self {
-            bases: self.bases + own.min(BASE) - before.min(BASE),
-            beyond: self.beyond + beyond(own) - beyond(before),
-        }
-    }
-}
-
-/// What is taken.
-#[derive(Debug, Default)]
-struct Taken {
-    all: ByKind<Units>,
-    /// Units by merchant. Holds no merchant without a long body.
-    by_merchant: HashMap<MerchantId, ByKind<usize>>,
-}
-
-impl Taken {
     fn take(&mut self, merchant_id: MerchantId, kind: BodyKind, more: usize) -> Result<(), MemoryFull> {
-        let before = self.by_merchant.get(&merchant_id).map_or(0, |of_merchant| *of_merchant.of(kind));
-        let own = before.saturating_add(more);
-        if own > OF_MERCHANT {
-            return Err(MemoryFull::Merchants);
-        }
-        let units = self.all.of(kind).with(before, own);
-        let taken_beyond = units.of_beyond();
-        // What needs nothing of the common part is for this merchant.
-        if taken_beyond > self.all.of(kind).of_beyond() {
-            let for_kind = BEYOND - self.all.of_other(kind).of_beyond().max(KEPT_FOR_OTHER_KIND);
-            let left = for_kind.checked_sub(taken_beyond).ok_or(MemoryFull::All)?;
-            if own.saturating_sub(BASE) > TIMES_FREE * left {
-                return Err(MemoryFull::All);
-            }
-        }
-        *self.all.of_mut(kind) = units;
-        *self.by_merchant.entry(merchant_id).or_default().of_mut(kind) = own;
-        Ok(())
+        let (own, other) = self.with_other(kind);
+        let for_kind = BEYOND - other.taken_of_common().max(KEPT_FOR_OTHER_KIND);
+        own.take_of(for_kind, merchant_id, more).map_err(|full| match full {
+            Full::All => MemoryFull::All,
+            Full::Owner => MemoryFull::Merchants,
+        })
     }
 
-    fn free(&mut self, merchant_id: MerchantId, kind: BodyKind, units: usize) {
-        let Some(of_merchant) = self.by_merchant.get_mut(&merchant_id) else { return };
-        let before = *of_merchant.of(kind);
-        *of_merchant.of_mut(kind) = before - units;
-        if *of_merchant == ByKind::default() {
-            self.by_merchant.remove(&merchant_id);
-        }
-        *self.all.of_mut(kind) = self.all.of(kind).with(before, before - units);
+    fn give_back(&mut self, merchant_id: MerchantId, kind: BodyKind, units: usize) {
+        self.with_other(kind).0.give_back(&merchant_id, units);
     }
 }
 
 /// The memory of a gateway.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct BodyMemory(Arc<Mutex<Taken>>);
+
+impl Default for BodyMemory {
+    fn default() -> Self {
+        let [requests, responses] = [DIVISION; 2].map(Shares::new);
+        Self(Arc::new(Mutex::new(Taken { requests, responses })))
+    }
+}
 
 impl BodyMemory {
     /// The share of one body of this merchant. It is empty.
@@ -163,8 +119,8 @@ impl BodyMemory {
 
     /// The bytes that bodies of this kind take.
     pub(super) fn bytes(&self, kind: BodyKind) -> f64 {
-        let Units { bases, beyond } = *self.lock().all.of(kind);
-        u32::try_from((bases + beyond) * UNIT_BYTES).map_or(f64::INFINITY, f64::from)
+        let units = self.lock().of(kind).taken();
+        u32::try_from(units * UNIT_BYTES).map_or(f64::INFINITY, f64::from)
     }
 
     fn lock(&self) -> MutexGuard<'_, Taken> {
@@ -232,7 +188,7 @@ impl MemoryShare {
 impl Drop for MemoryShare {
     fn drop(&mut self) {
         if self.units > 0 {
-            self.memory.lock().free(self.merchant_id, self.kind, self.units);
+            self.memory.lock().give_back(self.merchant_id, self.kind, self.units);
         }
     }
 }
@@ -281,6 +237,11 @@ pub(super) mod tests {
 
     const BYTES_OF_MERCHANT: usize = OF_MERCHANT * UNIT_BYTES;
 
+    /// The units that bodies of both kinds take.
+    fn taken(memory: &BodyMemory) -> usize {
+        BodyKind::NAMED.iter().map(|(kind, _)| memory.lock().of(*kind).taken()).sum()
+    }
+
     /// The units that a merchant gets of a kind if it takes one after the other until it is refused.
     fn take_all(memory: &BodyMemory, number: u128, kind: BodyKind) -> (Vec<MemoryShare>, usize) {
         let mut shares = Vec::new();
@@ -313,8 +274,7 @@ pub(super) mod tests {
             assert_eq!(another.grow_to(FREE_BYTES + 1), Ok(()));
             assert_eq!(another.grow_to(usize::MAX), Err(MemoryFull::Merchants));
         }
-        assert_eq!(memory.lock().all, ByKind::default());
-        assert!(memory.lock().by_merchant.is_empty(), "a merchant without a long body is forgotten");
+        assert_eq!(taken(&memory), 0);
     }
 
     #[test]
@@ -327,7 +287,7 @@ pub(super) mod tests {
             assert!(units.is_sorted_by(|before, after| before >= after), "{units:?}");
             assert!(units[1] > 5 * BASE && units.iter().all(|units| *units >= BASE), "{units:?}");
             drop(greedy);
-            assert_eq!(memory.lock().all, ByKind::default());
+            assert_eq!(taken(&memory), 0);
         }
     }
 
@@ -363,12 +323,12 @@ pub(super) mod tests {
         for [(kind, _), (other, _)] in [BodyKind::NAMED, [BodyKind::NAMED[1], BodyKind::NAMED[0]]] {
             let memory = BodyMemory::default();
             let held: Vec<_> = (1..=200).map(|number| take_all(&memory, number, kind).0).collect();
-            assert_eq!(memory.lock().all.of(kind).of_beyond(), BEYOND - KEPT_FOR_OTHER_KIND);
+            assert_eq!(memory.lock().of(kind).taken_of_common(), BEYOND - KEPT_FOR_OTHER_KIND);
             // The longest response that is converted has room, for the first merchant.
             let mut longest = memory.share(merchant(1), other);
             assert_eq!(longest.grow_to(32 * 1024 * 1024), Ok(()));
             let of_others: Vec<_> = (1..=200).map(|number| take_all(&memory, number, other).0).collect();
-            assert_eq!(memory.lock().all.of(other).of_beyond(), KEPT_FOR_OTHER_KIND);
+            assert_eq!(memory.lock().of(other).taken_of_common(), KEPT_FOR_OTHER_KIND);
             drop((held, longest));
             // What others have left is free for all.
             let (_more, units) = take_all(&memory, 300, other);
@@ -397,11 +357,9 @@ pub(super) mod tests {
             }
             let taken: usize = shares.iter().map(|share| share.units).sum();
             assert!(taken <= 2 * FOR_BASES + BEYOND);
-            let counted = memory.lock().all;
-            let counted = [counted.requests, counted.responses].map(|units| units.bases + units.beyond);
-            assert_eq!(counted.iter().sum::<usize>(), taken);
+            assert_eq!(self::taken(&memory), taken);
         }
         drop(shares);
-        assert_eq!(memory.lock().all, ByKind::default());
+        assert_eq!(taken(&memory), 0);
     }
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use farthing_core::ids::MerchantId;
+use farthing_shares::{Division, Shares};
 use farthing_telemetry::{Counted, Gauge};
 use http::Extensions;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -32,7 +33,8 @@ pub struct ServerLimits {
     pub connections_per_address: Option<usize>,
     /// The most calls in flight. Further ones are answered with 503 at once.
     pub calls: usize,
-    /// The most calls in flight of one merchant. Further ones are answered with 503 at once. `None` is no limit.
+    /// The most calls in flight of one merchant, which are fewer while others call. Further ones are answered with 503 at
+    /// once. `None` is no limit.
     pub calls_per_merchant: Option<usize>,
     /// For the other gateways: the most connections that have not shown the token, besides those that have. A further one
     /// closes the oldest. `None` for callers of the API, who need no token.
@@ -94,7 +96,7 @@ pub(super) struct CallsInFlight {
 impl CallsInFlight {
     /// At most `most` calls, and `per_merchant` of one merchant.
     pub(super) fn new(most: usize, per_merchant: Option<usize>) -> Self {
-        let of_merchants = per_merchant.map(|most| Arc::new(OfMerchants::new(most)));
+        let of_merchants = per_merchant.map(|of_one| Arc::new(OfMerchants::new(most, of_one)));
         Self { all: Arc::new(Semaphore::new(most)), of_merchants }
     }
 
@@ -115,12 +117,14 @@ impl CallsInFlight {
 /// The calls of each merchant.
 #[derive(Debug)]
 struct OfMerchants {
+    /// The most calls of one merchant.
     most: usize,
     taken: Mutex<Taken>,
 }
 
 #[derive(Debug)]
 struct Taken {
+    shares: Shares<MerchantId>,
     by_merchant: HashMap<MerchantId, OfMerchant>,
     /// Merchants that do not call are removed once there are so many.
     purge_at: usize,
@@ -129,7 +133,6 @@ struct Taken {
 /// The calls of one merchant.
 #[derive(Debug, Default)]
 struct OfMerchant {
-    calls: usize,
     /// Holds no key without a call.
     by_caller: HashMap<CallerKey, usize>,
     /// The key of the last call, and its time.
@@ -139,8 +142,10 @@ struct OfMerchant {
 }
 
 impl OfMerchants {
-    fn new(most: usize) -> Self {
-        Self { most, taken: Mutex::new(Taken { by_merchant: HashMap::new(), purge_at: MIN_PURGE }) }
+    /// Of `all` calls, at most `most` of one merchant.
+    fn new(all: usize, most: usize) -> Self {
+        let shares = Shares::new(Division::of(all, most));
+        Self { most, taken: Mutex::new(Taken { shares, by_merchant: HashMap::new(), purge_at: MIN_PURGE }) }
     }
 
     fn take(&self, merchant_id: MerchantId, caller: CallerKey) -> bool {
@@ -150,11 +155,20 @@ impl OfMerchants {
             taken.by_merchant.retain(|_, merchant| merchant.calls_lately(now));
             taken.purge_at = MIN_PURGE.max(taken.by_merchant.len() * 2);
         }
-        taken.by_merchant.entry(merchant_id).or_default().take(caller, self.most, now)
+        let Taken { shares, by_merchant, .. } = &mut *taken;
+        let left = self.most.checked_sub(shares.taken_by(&merchant_id) + 1);
+        let of_merchant = by_merchant.entry(merchant_id).or_default();
+        let admits = of_merchant.admits(caller, left, now) && shares.take(merchant_id, 1).is_ok();
+        if admits {
+            of_merchant.count(caller);
+        }
+        admits
     }
 
     fn free(&self, merchant_id: MerchantId, caller: CallerKey) {
-        if let Some(of_merchant) = self.lock().by_merchant.get_mut(&merchant_id) {
+        let mut taken = self.lock();
+        taken.shares.give_back(&merchant_id, 1);
+        if let Some(of_merchant) = taken.by_merchant.get_mut(&merchant_id) {
             of_merchant.free(caller);
         }
     }
@@ -165,21 +179,20 @@ impl OfMerchants {
 }
 
 impl OfMerchant {
-    fn take(&mut self, caller: CallerKey, most: usize, now: Instant) -> bool {
+    /// Whether `caller` gets another call, after which the merchant's keys have so many `left`.
+    fn admits(&mut self, caller: CallerKey, left: Option<usize>, now: Instant) -> bool {
         // Also a call that is refused is one that its key wants.
         let is_shared = self.others_call(caller, now);
-        let Some(left) = most.checked_sub(self.calls + 1) else { return false };
+        let Some(left) = left else { return false };
         let own = self.by_caller.get(&caller).map_or(1, |calls| calls + 1);
-        if is_shared && own > 1 && own > TIMES_FREE * left {
-            return false;
-        }
-        self.calls += 1;
-        self.by_caller.insert(caller, own);
-        true
+        !is_shared || own == 1 || own <= TIMES_FREE * left
+    }
+
+    fn count(&mut self, caller: CallerKey) {
+        *self.by_caller.entry(caller).or_default() += 1;
     }
 
     fn free(&mut self, caller: CallerKey) {
-        self.calls -= 1;
         if let Some(calls) = self.by_caller.get_mut(&caller) {
             *calls -= 1;
             if *calls == 0 {
@@ -199,7 +212,7 @@ impl OfMerchant {
     }
 
     fn calls_lately(&self, now: Instant) -> bool {
-        self.calls > 0 || self.last.is_some_and(|(_, at)| now.duration_since(at) < CALLS_WITHIN)
+        !self.by_caller.is_empty() || self.last.is_some_and(|(_, at)| now.duration_since(at) < CALLS_WITHIN)
     }
 }
 
@@ -243,9 +256,8 @@ mod tests {
         drop((second, third));
         let of_merchants = calls.of_merchants.unwrap();
         let taken = of_merchants.lock();
-        assert!(
-            taken.by_merchant.values().all(|merchant| merchant.calls == 0 && merchant.by_caller.is_empty())
-        );
+        assert_eq!(taken.shares.taken(), 0);
+        assert!(taken.by_merchant.values().all(|merchant| merchant.by_caller.is_empty()));
     }
 
     /// Takes as many calls as the key gets, and returns their number.
@@ -256,7 +268,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn one_key_gets_all_calls_of_its_merchant_unless_others_call_too() {
         const MOST: usize = 64;
-        let of = OfMerchants::new(MOST);
+        let of = OfMerchants::new(4 * MOST, MOST);
         assert_eq!(take_all(&of, FIRST), MOST, "it is the only one");
         assert_eq!(take_all(&of, SECOND), 0);
         // The second one is known to want calls, so what ends is left to it.
@@ -271,9 +283,19 @@ mod tests {
         assert_eq!(take_all(&of, FIRST), MOST / 4 * 3, "the others have not called for long");
     }
 
+    #[test]
+    fn merchants_that_hold_all_calls_they_get_leave_some_to_others() {
+        const CALLS: usize = 4_096;
+        let of = OfMerchants::new(CALLS, CALLS / 2);
+        let got = |number| (0..CALLS).take_while(|_| of.take(merchant(number), FIRST)).count();
+        assert_eq!(got(1), CALLS / 2);
+        let further: Vec<_> = (2..=32).map(got).collect();
+        assert!(further.iter().all(|calls| *calls >= 32), "{further:?}");
+    }
+
     #[tokio::test(start_paused = true)]
     async fn merchants_that_do_not_call_are_forgotten() {
-        let of = OfMerchants::new(1);
+        let of = OfMerchants::new(4, 1);
         assert!(of.take(merchant(0), FIRST));
         for number in 1..10 * MIN_PURGE as u128 {
             assert!(of.take(merchant(number), FIRST));

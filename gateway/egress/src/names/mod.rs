@@ -214,10 +214,11 @@ impl Service<Name> for Names {
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    use farthing_shares::OWNERS_WITH_BASE;
     use tokio::task::JoinSet;
-    use tokio::time::{advance, sleep};
+    use tokio::time::{advance, sleep, timeout};
 
-    use super::slots::{LOOKUPS, LOOKUPS_PER_PARTY};
+    use super::slots::LOOKUPS_PER_PARTY;
     use super::*;
     use crate::party::on_behalf_of;
 
@@ -353,19 +354,18 @@ mod tests {
         names.resolve("known", ONE).await.expect("what is kept needs no lookup");
         names.resolve("api", Party(2)).await.expect("another party looks names up");
         names.resolve("api", ONE).await.expect("what another party has looked up is kept");
-        for party in 2..=(LOOKUPS / LOOKUPS_PER_PARTY) as u128 {
+        for party in 2..OWNERS_WITH_BASE as u128 {
             for number in 0..LOOKUPS_PER_PARTY {
-                waiting.spawn(slow(number, party));
+                let mut lookup = Box::pin(slow(number, party));
+                if timeout(Duration::ZERO, &mut lookup).await.is_err() {
+                    waiting.spawn(lookup);
+                }
             }
         }
-        while names.in_flight().by_name.len() < LOOKUPS {
-            tokio::task::yield_now().await;
-        }
-        let refused = names.resolve("another", Party(u128::MAX)).await;
-        assert!(matches!(refused, Err(Error::TooManyLookups)), "{refused:?}");
+        names.resolve("another", Party(u128::MAX)).await.expect("many parties leave lookups to one more");
         let ends = waiting.join_all().await;
         assert!(ends.iter().all(|end| matches!(end, Err(Error::Lookup(LookupError::TimedOut)))));
-        names.resolve("another", ONE).await.expect("the slow lookups have ended");
+        names.resolve("a third", ONE).await.expect("the slow lookups have ended");
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,13 +1,13 @@
-//! What the decoders of one gateway share: memory and turns, in total and per merchant. Invariant: no merchant takes
-//! all of either.
+//! What the decoders of one gateway share: memory and turns, in total and per merchant. Invariant: merchants leave some
+//! of either to others.
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::available_parallelism;
 
 use farthing_core::ids::{MerchantId, RequestId};
+use farthing_shares::{Division, Full, Shares};
 use farthing_telemetry::{Counted, Gauge};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
@@ -18,7 +18,7 @@ use super::decoder_threads::DecoderThreads;
 pub struct DecoderMemory {
     /// For all merchants together.
     pub gateway: usize,
-    /// For the calls of one merchant; at most half of the gateway's.
+    /// For the calls of one merchant; at most half of the gateway's, and less while others decode.
     pub merchant: usize,
 }
 
@@ -28,9 +28,8 @@ pub(crate) struct Decoders(Arc<Pool>);
 
 #[derive(Debug)]
 struct Pool {
-    limits: DecoderMemory,
-    /// The memory taken, in bytes.
-    taken: AtomicUsize,
+    /// The memory, in bytes.
+    memory: Mutex<Shares<MerchantId>>,
     /// The turns of the gateway for short answers, on the threads that serve calls: a quarter of the cores decode at once,
     /// half of those that a process uses.
     short: Semaphore,
@@ -46,8 +45,10 @@ impl Decoders {
     pub(crate) fn start(limits: DecoderMemory) -> io::Result<Self> {
         let turns = (available_parallelism().map_or(1, usize::from) / 4).max(1);
         Ok(Self(Arc::new(Pool {
-            limits: DecoderMemory { merchant: limits.merchant.min(limits.gateway / 2), ..limits },
-            taken: AtomicUsize::new(0),
+            memory: Mutex::new(Shares::new(Division::of(
+                limits.gateway,
+                limits.merchant.min(limits.gateway / 2),
+            ))),
             short: Semaphore::new(turns),
             long: Semaphore::new(turns),
             threads: DecoderThreads::start(turns)?,
@@ -63,8 +64,7 @@ impl Decoders {
             return share;
         }
         let pool = Arc::clone(&self.0);
-        let share =
-            Arc::new(Share { pool, merchant_id, taken: AtomicUsize::new(0), turn: Semaphore::new(1) });
+        let share = Arc::new(Share { pool, merchant_id, turn: Semaphore::new(1) });
         shares.insert(merchant_id, Arc::downgrade(&share));
         share
     }
@@ -78,7 +78,7 @@ impl Decoders {
 
     /// The memory taken, in bytes.
     pub(crate) fn memory(&self) -> Option<f64> {
-        u32::try_from(self.0.taken.load(Ordering::Relaxed)).ok().map(f64::from)
+        u32::try_from(self.0.memory().taken()).ok().map(f64::from)
     }
 }
 
@@ -86,13 +86,17 @@ impl Decoders {
 impl Decoders {
     /// The memory taken, in bytes.
     pub(super) fn taken(&self) -> usize {
-        self.0.taken.load(Ordering::Relaxed)
+        self.0.memory().taken()
     }
 }
 
 impl Pool {
     fn shares(&self) -> MutexGuard<'_, HashMap<MerchantId, Weak<Share>>> {
         self.shares.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Shares<MerchantId>> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -101,8 +105,6 @@ impl Pool {
 pub(crate) struct Share {
     pool: Arc<Pool>,
     merchant_id: MerchantId,
-    /// The memory taken, in bytes.
-    taken: AtomicUsize,
     /// The turn of the merchant.
     turn: Semaphore,
 }
@@ -185,30 +187,25 @@ impl Memory {
     /// Takes more or gives some back. `false` if more would exceed a limit; then nothing changes.
     pub(super) fn resize(&mut self, bytes: usize) -> bool {
         let CallShare { merchant, request_id } = &self.share;
-        let Share { pool, taken, merchant_id, .. } = &**merchant;
-        let more = bytes.saturating_sub(self.bytes);
-        if !add(taken, more, pool.limits.merchant) {
+        let Share { pool, merchant_id, .. } = &**merchant;
+        let mut memory = pool.memory();
+        if let Some(less) = self.bytes.checked_sub(bytes) {
+            memory.give_back(merchant_id, less);
+        } else if let Err(full) = memory.take(*merchant_id, bytes - self.bytes) {
+            drop(memory);
+            let why = match full {
+                Full::All => "the responses of all merchants leave no decoder memory",
+                Full::Owner => "the merchant's responses take all decoder memory of a merchant",
+            };
             tracing::warn!(
                 event = "forward.decoder_memory_exhausted",
                 %request_id,
                 %merchant_id,
-                "the merchant's responses take all decoder memory of a merchant; a response is not decoded"
+                why,
+                "a response is not decoded"
             );
             return false;
         }
-        if !add(&pool.taken, more, pool.limits.gateway) {
-            taken.fetch_sub(more, Ordering::Relaxed);
-            tracing::warn!(
-                event = "forward.decoder_memory_exhausted",
-                %request_id,
-                %merchant_id,
-                "responses take all decoder memory of the gateway; a response is not decoded"
-            );
-            return false;
-        }
-        let less = self.bytes.saturating_sub(bytes);
-        taken.fetch_sub(less, Ordering::Relaxed);
-        pool.taken.fetch_sub(less, Ordering::Relaxed);
         self.bytes = bytes;
         true
     }
@@ -220,16 +217,11 @@ impl Drop for Memory {
     }
 }
 
-/// Adds to `taken` unless it would exceed `limit`.
-fn add(taken: &AtomicUsize, more: usize, limit: usize) -> bool {
-    let sum = |taken: usize| taken.checked_add(more).filter(|sum| *sum <= limit || more == 0);
-    taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum).is_ok()
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
+    use farthing_shares::OWNERS_WITH_BASE;
     use tokio::time::timeout;
 
     use super::*;
@@ -244,33 +236,38 @@ mod tests {
     }
 
     #[test]
-    fn a_merchant_takes_at_most_its_share_and_never_all() {
-        for (limit, of_one) in [(30, 30), (50, 50), (100, 50), (1000, 50)] {
-            let decoders = Decoders::start(DecoderMemory { gateway: 100, merchant: limit }).unwrap();
+    fn a_merchant_takes_at_most_its_share_and_leaves_some_to_others() {
+        for (limit, of_one, of_next) in [(300, 300, 180), (500, 500, 170), (1000, 500, 170), (2000, 500, 170)] {
+            let decoders = Decoders::start(DecoderMemory { gateway: 1_000, merchant: limit }).unwrap();
             let (first, second) = (share(&decoders, 1), share(&decoders, 2));
             assert!(first.take(of_one + 1).is_none());
             let all = first.take(of_one).expect("its share is free");
             assert!(first.take(1).is_none());
             assert!(share(&decoders, 1).take(1).is_none(), "a merchant has one share");
-            assert!(second.take(of_one).is_some(), "there is room for others");
-            drop(all);
+            let next = second.take(of_next).expect("there is room for others");
+            assert!(second.take(of_one - of_next).is_none(), "for less than the first one got");
+            drop((all, next));
             assert!(first.take(of_one).is_some());
         }
     }
 
     #[test]
-    fn merchants_together_take_at_most_the_gateways_memory() {
-        let decoders = Decoders::start(DecoderMemory { gateway: 100, merchant: 40 }).unwrap();
-        let taken_by = |number| share(&decoders, number).take(40);
-        let (first, second) = (taken_by(1), taken_by(2));
-        assert!(first.is_some() && second.is_some() && taken_by(3).is_none());
-        assert_eq!(decoders.taken(), 80, "what is refused takes nothing");
-        let mut third = share(&decoders, 3).take(20).unwrap();
-        assert!(!third.resize(21));
-        drop(first);
-        assert!(third.resize(40) && third.resize(5));
-        assert_eq!(decoders.taken(), 45);
-        drop((second, third));
+    fn greedy_merchants_leave_memory_to_the_next_and_take_no_more_than_there_is() {
+        const MEMORY: usize = 64 * 1024;
+        let decoders = Decoders::start(DecoderMemory { gateway: MEMORY, merchant: MEMORY / 2 }).unwrap();
+        let mut held = Vec::new();
+        for number in 0..OWNERS_WITH_BASE as u128 - 1 {
+            held.extend(std::iter::from_fn(|| share(&decoders, number).take(256)));
+        }
+        let taken = decoders.taken();
+        let base = MEMORY / 4 / OWNERS_WITH_BASE;
+        let mut last = share(&decoders, 100).take(base).unwrap();
+        assert!(!last.resize(MEMORY / 2));
+        assert_eq!(decoders.taken(), taken + base, "what is refused takes nothing");
+        held.truncate(1);
+        assert!(last.resize(MEMORY / 4) && last.resize(5));
+        assert_eq!(decoders.taken(), 256 + 5);
+        drop((held, last));
         assert_eq!(decoders.taken(), 0);
         assert!(decoders.0.shares().is_empty(), "merchants without calls are forgotten");
     }
