@@ -66,6 +66,7 @@ fn a_body_that_cannot_be_read_does_not_hide_what_is_priced_apart() {
             ] {
                 bodies.push((format!(r#"{{"model":"gpt-4o","tools":[{tool}]}}"#).into_bytes(), "tools"));
                 bodies.push((format!(r#"{{"model":"gpt-4o","Tools":[{tool}]}}"#).into_bytes(), "tools"));
+                bodies.push((format!(r#"{{"model":"gpt-4o","toolſ":[{tool}]}}"#).into_bytes(), "tools"));
             }
         }
         for hidden in &unreadable {

@@ -75,6 +75,10 @@ fn a_managed_call_whose_response_cannot_be_read_is_charged_its_hold() {
             ("gzip\u{ff}", gzip(short)),
             ("unheard-of", short.to_vec()),
             ("gzip", short.to_vec()),
+            // No JSON.
+            ("identity", b"tokens,300000\n".to_vec()),
+            ("identity", [&[0x0a, 0x04][..], b"\x08\x80\x93\x12"].concat()),
+            ("gzip", gzip(b"usage: 300000\n")),
         ] {
             let endpoint = answering(&managed, coding, body.clone());
             for (credential, payer) in [

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use farthing_core::model_price::{ListPrice, ModelPrice};
 use serde_json::value::RawValue;
 
+use super::any_case::is_read_as;
 use super::bedrock_forms::{CONVERSE, EVERY_LIMIT, Form, Path, form_of};
 use super::output_limit::BedrockLimit;
 use super::request::{Ordered, RequestedOptions};
@@ -86,7 +87,7 @@ fn output_limit(body: &[u8], operation: Operation, model: &str) -> OutputLimit {
 
 fn limit_at(members: &[(String, &RawValue)], path: Path) -> OutputLimit {
     let [name, inner @ ..] = path else { return OutputLimit::Unknown };
-    let mut spelled = members.iter().filter(|(given, _)| given.eq_ignore_ascii_case(name));
+    let mut spelled = members.iter().filter(|(given, _)| is_read_as(given, name));
     let (given, value) = match (spelled.next(), spelled.next()) {
         (None, _) => return OutputLimit::Absent,
         (Some((given, value)), None) => (given, value.get()),
@@ -264,7 +265,7 @@ fn are_free(fields: &Tree, context: ContextPrice) -> bool {
 
 /// The member that asks for a cache, at any depth, if the cache has no price.
 fn unpriced_cache(name: &str, value: &Tree, cache: CachePrice) -> Option<&'static str> {
-    let known = ["cachePoint", "cache_control"].into_iter().find(|known| known.eq_ignore_ascii_case(name));
+    let known = ["cachePoint", "cache_control"].into_iter().find(|known| is_read_as(name, known));
     match (known, value) {
         (_, Tree::Null) | (None, Tree::Text(_) | Tree::Other) => None,
         (Some(known), Tree::Object(members)) => {

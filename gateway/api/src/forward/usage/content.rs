@@ -1,6 +1,7 @@
 //! The content of a request body, by what bounds its input tokens. Text has at most a token per byte. An image, a file or
 //! a reference to something that the provider keeps or fetches can be more tokens than the body has bytes. Pure.
 
+use super::any_case::is_read_as;
 use super::unpriced::Tree;
 
 /// The content of a request body.
@@ -126,7 +127,7 @@ fn names_stored_item(input: &Tree) -> bool {
     let is_whole = |members: &[(String, Tree)]| {
         // What readers may understand in two ways is no such text.
         let text = |name: &str| {
-            let mut spelled = members.iter().filter(|(given, _)| given.eq_ignore_ascii_case(name));
+            let mut spelled = members.iter().filter(|(given, _)| is_read_as(given, name));
             match (spelled.next(), spelled.next()) {
                 (Some((given, Tree::Text(text))), None) if given == name => Some(text.as_str()),
                 _ => None,
@@ -184,10 +185,10 @@ fn undescribed(tools: &Tree) -> u64 {
 
 /// Whether a member holds content beyond text, at any depth.
 fn is_beyond_text(name: &str, value: &Tree) -> bool {
-    let is_one_of = |names: &[&str]| names.iter().any(|known| known.eq_ignore_ascii_case(name));
+    let is_one_of = |names: &[&str]| names.iter().any(|known| is_read_as(name, known));
     match value {
         Tree::Null => false,
-        Tree::Text(kind) if name.eq_ignore_ascii_case("type") => TYPES.contains(&kind.as_str()),
+        Tree::Text(kind) if is_read_as(name, "type") => TYPES.contains(&kind.as_str()),
         Tree::Object(_) | Tree::Array(_) if is_one_of(&SCHEMAS) => false,
         Tree::Object(_) | Tree::Array(_) | Tree::Text(_) | Tree::Other => {
             is_one_of(&MEMBERS) || any_within(value)

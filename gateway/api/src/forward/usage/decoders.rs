@@ -237,7 +237,8 @@ mod tests {
 
     #[test]
     fn a_merchant_takes_at_most_its_share_and_leaves_some_to_others() {
-        for (limit, of_one, of_next) in [(300, 300, 180), (500, 500, 170), (1000, 500, 170), (2000, 500, 170)] {
+        for (limit, of_one, of_next) in [(300, 300, 180), (500, 500, 170), (1000, 500, 170), (2000, 500, 170)]
+        {
             let decoders = Decoders::start(DecoderMemory { gateway: 1_000, merchant: limit }).unwrap();
             let (first, second) = (share(&decoders, 1), share(&decoders, 2));
             assert!(first.take(of_one + 1).is_none());

@@ -138,6 +138,9 @@ impl Findings {
         let is_preliminary = is_stream && self.has_first_usage_alone;
         let reported = match (self.counts.reported(self.shape), extent) {
             (ReportedUsage::Nothing, Extent::Partial) => ReportedUsage::Unread,
+            (ReportedUsage::Nothing, Extent::Whole) if self.framing.is_of_another_form() => {
+                ReportedUsage::Unread
+            }
             (ReportedUsage::Usage(_), Extent::Partial) if is_preliminary => ReportedUsage::Unread,
             (reported, Extent::Whole | Extent::Partial) => reported,
         };

@@ -1,6 +1,7 @@
 //! Reads the options of a `multipart/form-data` body, in which sound is sent to be transcribed: its model and the format of
 //! the answer. It reads plain forms only: whatever readers could understand in two ways makes the form unreadable. Pure.
 
+use super::any_case::is_read_as;
 use super::request::RequestedOptions;
 
 /// The longest boundary (RFC 2046 section 5.1.1).
@@ -57,13 +58,13 @@ pub(crate) fn read_form(content_type: &str, body: &[u8], extent: FormExtent) -> 
             },
         }
     }
-    let given = |name: &str| fields.iter().filter(|(given, _)| given.eq_ignore_ascii_case(name)).count();
+    let given = |name: &str| fields.iter().filter(|(given, _)| is_read_as(given, name)).count();
     let value = |name: &str| {
         let (_, value) = fields.iter().rfind(|(given, _)| given == name)?;
         std::str::from_utf8(value).ok().filter(|value| !value.is_empty() && value.len() <= MAX_VALUE)
     };
     let is_ambiguous = |name: &&str| {
-        given(name) > 1 || fields.iter().any(|(given, _)| given.eq_ignore_ascii_case(name) && given != name)
+        given(name) > 1 || fields.iter().any(|(given, _)| is_read_as(given, name) && given != name)
     };
     let options = RequestedOptions {
         model: value("model").filter(|model| !model.chars().any(char::is_control)).map(str::to_owned),
@@ -132,7 +133,7 @@ fn read_part(part: &[u8]) -> Option<FormPart<'_>> {
     }
     let name = name?;
     // A file under a decisive name could be read for the value.
-    let is_decisive = DECISIVE.iter().any(|known| known.eq_ignore_ascii_case(&name));
+    let is_decisive = DECISIVE.iter().any(|known| is_read_as(&name, known));
     match (is_file, is_decisive) {
         (true, true) => None,
         (true, false) => Some(FormPart::File),

@@ -6,8 +6,8 @@ use super::event_stream::EventStream;
 /// The framing of a body, by its content type.
 #[derive(Debug)]
 pub(super) enum Framing {
-    /// One or more JSON documents, newline-delimited or not.
-    Json(Document),
+    /// One or more JSON documents, newline-delimited or not, with the first byte of the body that is no white space.
+    Json(Document, Option<u8>),
     /// `text/event-stream`.
     Events(Events),
     /// Amazon's binary event stream.
@@ -22,26 +22,45 @@ impl Framing {
         } else if media_type.eq_ignore_ascii_case("application/vnd.amazon.eventstream") {
             Self::Messages(Box::new(EventStream::new(selection)))
         } else {
-            Self::Json(Document::new(selection))
+            Self::Json(Document::new(selection), None)
         }
     }
 
     /// Whether a document has begun and not ended.
     pub(super) fn is_within_document(&self) -> bool {
         match self {
-            Self::Json(document) => document.is_begun(),
+            Self::Json(document, _) => document.is_begun(),
             Self::Events(events) => events.document.is_begun(),
             Self::Messages(messages) => messages.is_within_message(),
         }
     }
 
+    /// Whether the body is of another form than its framing says, such as a text or sound.
+    pub(super) const fn is_of_another_form(&self) -> bool {
+        match self {
+            Self::Json(_, first) => !matches!(first, None | Some(b'{' | b'[')),
+            Self::Events(events) => events.has_lines && !events.has_data,
+            Self::Messages(_) => false,
+        }
+    }
+
     pub(super) fn feed(&mut self, bytes: &[u8], tell: impl FnMut(Member, &str)) {
         match self {
-            Self::Json(document) => document.feed(bytes, tell),
+            Self::Json(document, first) => {
+                if first.is_none() {
+                    *first = bytes.iter().copied().find(|byte| !is_white_space(*byte));
+                }
+                document.feed(bytes, tell);
+            }
             Self::Events(events) => events.feed(bytes, tell),
             Self::Messages(messages) => messages.feed(bytes, tell),
         }
     }
+}
+
+/// White space between documents, or a byte of a byte order mark.
+const fn is_white_space(byte: u8) -> bool {
+    byte.is_ascii_whitespace() || matches!(byte, 0xef | 0xbb | 0xbf)
 }
 
 /// The position within a line of an event stream.
@@ -65,11 +84,17 @@ pub(super) struct Events {
     document: Document,
     line: SseLine,
     after_return: bool,
+    /// Whether there was a line that is not blank.
+    has_lines: bool,
+    /// Whether one of them was data.
+    has_data: bool,
 }
 
 impl Events {
     fn new(selection: MemberSelection) -> Self {
-        Self { document: Document::new(selection), line: SseLine::Field(0), after_return: false }
+        let (line, after_return) = (SseLine::Field(0), false);
+        let document = Document::new(selection);
+        Self { document, line, after_return, has_lines: false, has_data: false }
     }
 
     fn feed(&mut self, mut bytes: &[u8], mut tell: impl FnMut(Member, &str)) {
@@ -87,11 +112,13 @@ impl Events {
                 bytes = rest;
                 continue;
             }
+            self.has_lines = true;
             match self.line {
                 SseLine::Field(at) if DATA.get(at) == Some(first) => {
                     self.line = SseLine::Field(at + 1);
                     if at + 1 == DATA.len() {
                         self.line = SseLine::Blank;
+                        self.has_data = true;
                         // The lines of an event's data are joined by a line feed.
                         self.document.feed(b"\n", &mut tell);
                     }
@@ -179,6 +206,30 @@ mod tests {
         let body = "data: {\"usage\":[1\ndata: 2]}\n\n";
         for chunk in [1, 3, 1000] {
             assert_eq!(told("text/event-stream", body, chunk), ["[1\n2]"]);
+        }
+    }
+
+    #[test]
+    fn a_body_of_another_form_is_known() {
+        for (content_type, body, is_other) in [
+            ("application/json", "{}", false),
+            ("application/json", " \r\n\t[{}]", false),
+            ("", "\u{feff}{}", false),
+            ("text/plain", "", false),
+            ("text/plain", "1\n00:00:00,000 --> 00:00:01,000\n{}", true),
+            ("application/json", "\"{}\"", true),
+            ("audio/mpeg", "ID3", true),
+            ("text/event-stream", "", false),
+            ("text/event-stream", "\n\n", false),
+            ("text/event-stream", "event: x\ndata: 1\n\n", false),
+            ("text/event-stream", "data", true),
+            ("text/event-stream", "{\"usage\":1}", true),
+        ] {
+            for chunk in [1, 1000] {
+                let mut framing = Framing::of(content_type, SELECTION);
+                body.as_bytes().chunks(chunk).for_each(|part| framing.feed(part, |_, _| ()));
+                assert_eq!(framing.is_of_another_form(), is_other, "{content_type} {body:?}");
+            }
         }
     }
 

@@ -2,6 +2,7 @@
 //! answer (only `chunk.rs` removes a chunk that the caller did not request), each part of it passes before it is read,
 //! and no usage is estimated.
 
+mod any_case;
 mod bedrock_forms;
 mod bedrock_request;
 #[cfg(test)]

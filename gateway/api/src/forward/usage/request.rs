@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
 
+use super::any_case::is_read_as;
 use super::output_limit::{BedrockLimit, LimitMember, LimitObject, OutputLimits};
 use super::provider_text::string;
 
@@ -183,7 +184,7 @@ fn is_ambiguous(members: &[(String, &RawValue)], name: &str) -> bool {
 
 /// The names of the members that are `name` in any case.
 fn spelled<'a>(members: &'a [(String, &RawValue)], name: &'a str) -> impl Iterator<Item = &'a str> {
-    members.iter().map(|(given, _)| given.as_str()).filter(move |given| given.eq_ignore_ascii_case(name))
+    members.iter().map(|(given, _)| given.as_str()).filter(move |given| is_read_as(given, name))
 }
 
 /// The JSON body with `stream_options.include_usage` set and every other byte unchanged; `None` if `stream_options` is

@@ -7,6 +7,7 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 
+use super::any_case::is_read_as;
 use super::provider_text::string;
 use super::request::Ordered;
 
@@ -82,7 +83,7 @@ pub(crate) fn unpriced_member(body: &[u8], of_provider: &[&'static str]) -> Opti
             |plain: &[&str]| is_named && !string(text).is_some_and(|value| plain.contains(&value.as_str()));
         // Some providers' readers ignore the case of names.
         let mut all = UNPRICED.iter().chain(of_provider);
-        let known = *all.find(|known| known.eq_ignore_ascii_case(name))?;
+        let known = *all.find(|known| is_read_as(name, known))?;
         let requests = match known {
             "service_tier" | "serviceTier" => other_than(&STANDARD_TIERS),
             "speed" => other_than(&["standard"]),
@@ -109,7 +110,7 @@ pub(super) enum Tree {
 impl Tree {
     /// The members called `name`, in any case.
     pub(super) fn all<'a>(members: &'a [(String, Self)], name: &'a str) -> impl Iterator<Item = &'a Self> {
-        members.iter().filter(move |(given, _)| given.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+        members.iter().filter(move |(given, _)| is_read_as(given, name)).map(|(_, value)| value)
     }
 }
 
@@ -311,6 +312,7 @@ mod tests {
             (r#"{"Tools":[{"type":"web_search"}]}"#, "tools"),
             (r#"{"tools":[{"Type":"web_search","name":"f","input_schema":{}}]}"#, "tools"),
             (r#"{"SERVICE_TIER":"priority"}"#, "service_tier"),
+            (r#"{"toolſ":[{"type":"web_search"}]}"#, "tools"),
             (r#"{"service_tier":["priority"]}"#, "service_tier"),
             (r#"{"service_tier":"\ud800"}"#, "service_tier"),
             (r#"{"speed":1}"#, "speed"),
