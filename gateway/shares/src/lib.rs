@@ -165,7 +165,7 @@ mod tests {
 
     /// The units that `owner` gets if it takes one after the other until it is refused.
     fn take_all(shares: &mut Shares<usize>, owner: usize) -> usize {
-        (0..).take_while(|_| shares.take(owner, 1).is_ok()).count()
+        std::iter::from_fn(|| shares.take(owner, 1).ok()).count()
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 mod absurd_usage;
 mod browsers;
+mod call_rate;
 mod checkout;
 mod checkout_prices;
 mod compression;

@@ -1,5 +1,6 @@
 //! Flags that bound the work in progress, with defaults that follow the machine.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -27,6 +28,10 @@ pub(in crate::gateway) struct Limits {
     /// Most calls in flight of one merchant; 0 is no limit. The default is half of --max-calls.
     #[arg(long, env = "FARTHING_MAX_CALLS_PER_MERCHANT", value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     pub(super) max_calls_per_merchant: Option<u32>,
+    /// Most calls of one merchant that begin in a second at this gateway; 0 is no limit. Further ones wait for up to a
+    /// second, and get 503 then. The default is no limit.
+    #[arg(long, env = "FARTHING_MAX_CALL_RATE_PER_MERCHANT", value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    pub(super) max_call_rate_per_merchant: Option<u32>,
     /// Most reads of one merchant's rows at once; 0 is no limit. Further ones wait for up to 5 s. All merchants together
     /// have those of --read-connections but two. The default is 2, and 1 with fewer than six connections for reads.
     #[arg(long, env = "FARTHING_MAX_READS_PER_MERCHANT", value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
@@ -78,6 +83,7 @@ impl Limits {
                 connections_per_address: of_one(self.max_connections_per_address, connections)?,
                 calls,
                 calls_per_merchant: of_one(self.max_calls_per_merchant, calls)?,
+                call_rate_per_merchant: self.max_call_rate_per_merchant.and_then(NonZeroU32::new),
                 strangers: None,
             },
             decoder_memory: DecoderMemory {

@@ -30,6 +30,8 @@ gateway_limits! {
     Calls = "calls in flight",
     /// Calls of one merchant in flight.
     CallsOfMerchant = "calls of one merchant in flight",
+    /// Calls of one merchant in a second.
+    CallRateOfMerchant = "rate of one merchant's calls",
     /// Look-ups of unknown keys at once.
     KeyLookups = "look-ups of keys",
     /// Look-ups of host names of one merchant at once.

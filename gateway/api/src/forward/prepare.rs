@@ -98,7 +98,7 @@ pub(super) async fn prepare(
         app.known_keys.owner_of(&found.credential.caller, address, &app.ledger, &app.reads).await?;
     trace.authenticated(&app.traces, (called, &parts), request_id);
     let caller_key = CallerKey::from(&found.credential.caller);
-    CallInFlight::belongs_to(merchant_id, caller_key, &parts.extensions)?;
+    CallInFlight::belongs_to(merchant_id, caller_key, &parts.extensions).await?;
     let allowed = match called {
         CalledEndpoint::Model(endpoint) => {
             check_shape(forwarder, partition, &found.credential.caller, endpoint).await?

@@ -35,7 +35,7 @@ impl FromRequestParts<Arc<App>> for Merchant {
         let caller = CallerKey::from(&hash);
         match counted(parts, app, StateKey::SecretKey(hash)).await? {
             Some((_, State::SecretKey(key))) => {
-                CallInFlight::belongs_to(key.merchant_id, caller, &parts.extensions)?;
+                CallInFlight::belongs_to(key.merchant_id, caller, &parts.extensions).await?;
                 Ok(Self { merchant_id: key.merchant_id })
             }
             Some(_) | None => Err(ApiError::Auth(AuthError::SecretKeyInvalid)),
@@ -96,7 +96,7 @@ impl FromRequestParts<Arc<App>> for Caller {
                 {
                     return Err(ApiError::Auth(AuthError::SpendKeyInvalid));
                 }
-                CallInFlight::belongs_to(key.merchant_id, caller, &parts.extensions)?;
+                CallInFlight::belongs_to(key.merchant_id, caller, &parts.extensions).await?;
                 key.check_usable(spending.instant(app.merchants_now(key.merchant_id).await?))?;
                 Ok(Self::SpendKey(key))
             }

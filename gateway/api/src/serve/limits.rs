@@ -1,6 +1,7 @@
 //! The limits of a gateway's connections and calls in flight.
 
 use std::collections::HashMap;
+use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use http::Extensions;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
+use super::call_rate::{CallRate, TooFast};
 use crate::caller_key::CallerKey;
 use crate::error::{ApiError, GatewayLimit};
 
@@ -36,6 +38,9 @@ pub struct ServerLimits {
     /// The most calls in flight of one merchant, which are fewer while others call. Further ones are answered with 503 at
     /// once. `None` is no limit.
     pub calls_per_merchant: Option<usize>,
+    /// The most calls of one merchant that begin in a second. Further ones wait for up to a second, and are answered with 503
+    /// then. `None` is no limit.
+    pub call_rate_per_merchant: Option<NonZeroU32>,
     /// For the other gateways: the most connections that have not shown the token, besides those that have. A further one
     /// closes the oldest. `None` for callers of the API, who need no token.
     pub strangers: Option<usize>,
@@ -46,18 +51,20 @@ pub struct ServerLimits {
 pub(crate) struct CallInFlight(Arc<Place>);
 
 impl CallInFlight {
-    /// Counts the call of a request as one of this merchant's, made with the key of `caller`. Refuses it if the merchant, or
-    /// the key beside its other ones, has too many.
-    pub(crate) fn belongs_to(
+    /// Counts the call of a request as one of this merchant's, made with the key of `caller`, and waits for its turn. Refuses
+    /// it if the merchant, or the key beside its other ones, has too many.
+    pub(crate) async fn belongs_to(
         merchant_id: MerchantId,
         caller: CallerKey,
         request: &Extensions,
     ) -> Result<(), ApiError> {
-        if request.get::<Self>().is_none_or(|call| call.count_for(merchant_id, caller)) {
-            Ok(())
-        } else {
-            Err(ApiError::overloaded_by_merchant(GatewayLimit::CallsOfMerchant))
+        let Some(call) = request.get::<Self>() else { return Ok(()) };
+        if !call.count_for(merchant_id, caller) {
+            return Err(ApiError::overloaded_by_merchant(GatewayLimit::CallsOfMerchant));
         }
+        let Some(rate) = &call.0.rate else { return Ok(()) };
+        let too_fast = |TooFast| ApiError::overloaded_by_merchant(GatewayLimit::CallRateOfMerchant);
+        rate.wait(merchant_id).await.map_err(too_fast)
     }
 
     fn count_for(&self, merchant_id: MerchantId, caller: CallerKey) -> bool {
@@ -73,6 +80,7 @@ impl CallInFlight {
 #[derive(Debug)]
 struct Place {
     of_merchants: Option<Arc<OfMerchants>>,
+    rate: Option<Arc<CallRate>>,
     owner: OnceLock<(MerchantId, CallerKey)>,
     _permit: OwnedSemaphorePermit,
     _counted: Counted,
@@ -91,21 +99,24 @@ impl Drop for Place {
 pub(super) struct CallsInFlight {
     all: Arc<Semaphore>,
     of_merchants: Option<Arc<OfMerchants>>,
+    rate: Option<Arc<CallRate>>,
 }
 
 impl CallsInFlight {
-    /// At most `most` calls, and `per_merchant` of one merchant.
-    pub(super) fn new(most: usize, per_merchant: Option<usize>) -> Self {
-        let of_merchants = per_merchant.map(|of_one| Arc::new(OfMerchants::new(most, of_one)));
-        Self { all: Arc::new(Semaphore::new(most)), of_merchants }
+    /// As many as `limits` admit.
+    pub(super) fn new(limits: ServerLimits) -> Self {
+        let ServerLimits { calls, calls_per_merchant, call_rate_per_merchant, .. } = limits;
+        let of_merchants = calls_per_merchant.map(|of_one| Arc::new(OfMerchants::new(calls, of_one)));
+        let rate = call_rate_per_merchant.map(|rate| Arc::new(CallRate::new(rate)));
+        Self { all: Arc::new(Semaphore::new(calls)), of_merchants, rate }
     }
 
     /// Another call, which `in_flight` counts; `None` if there are too many.
     pub(super) fn begin(&self, in_flight: &Gauge) -> Option<CallInFlight> {
         let permit = Arc::clone(&self.all).try_acquire_owned().ok()?;
-        let of_merchants = self.of_merchants.clone();
         let place = Place {
-            of_merchants,
+            of_merchants: self.of_merchants.clone(),
+            rate: self.rate.clone(),
             owner: OnceLock::new(),
             _permit: permit,
             _counted: Counted::new(in_flight),
@@ -222,9 +233,20 @@ mod tests {
 
     use super::*;
 
+    fn calls(calls: usize, calls_per_merchant: Option<usize>) -> CallsInFlight {
+        CallsInFlight::new(ServerLimits {
+            connections: 1,
+            connections_per_address: None,
+            calls,
+            calls_per_merchant,
+            call_rate_per_merchant: None,
+            strangers: None,
+        })
+    }
+
     #[test]
     fn a_call_ends_with_its_last_copy() {
-        let calls = CallsInFlight::new(1, None);
+        let calls = calls(1, None);
         let first = calls.begin(&Gauge::default()).unwrap();
         let copy = first.clone();
         drop(first);
@@ -243,7 +265,7 @@ mod tests {
     #[test]
     fn a_merchant_has_a_limit_of_its_own() {
         let [one, other] = [1, 2].map(merchant);
-        let calls = CallsInFlight::new(5, Some(1));
+        let calls = calls(5, Some(1));
         let first = calls.begin(&Gauge::default()).unwrap();
         assert!(first.count_for(one, FIRST));
         assert!(first.clone().count_for(one, FIRST), "a call counts once");

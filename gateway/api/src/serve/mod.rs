@@ -1,6 +1,7 @@
 //! Serves connections, with limits of their number and of the calls in flight, and timeouts for reading requests and
 //! writing answers. Shuts them down gracefully.
 
+mod call_rate;
 mod caller;
 mod host;
 mod limits;
@@ -69,7 +70,7 @@ pub(crate) async fn serve(
     // Strangers have places of their own.
     let strangers = limits.strangers.map(Strangers::new);
     let places = Arc::new(Semaphore::new(limits.connections + limits.strangers.unwrap_or(0)));
-    let calls = CallsInFlight::new(limits.calls, limits.calls_per_merchant);
+    let calls = CallsInFlight::new(limits);
     let per_address = limits.connections_per_address.map(PerAddress::new);
     let graceful = GracefulShutdown::new();
     let connections = TaskTracker::new();
@@ -225,6 +226,7 @@ mod tests {
         connections_per_address: None,
         calls: 1,
         calls_per_merchant: None,
+        call_rate_per_merchant: None,
         strangers: None,
     };
 
@@ -242,7 +244,7 @@ mod tests {
     {
         let address = CallerAddress::of(IpAddr::from([127, 0, 0, 1]));
         let caller = Caller { address, introduction: None };
-        service(router, speaker, (CallsInFlight::new(1, None), Gauge::default()), caller, new_id)
+        service(router, speaker, (CallsInFlight::new(LIMITS), Gauge::default()), caller, new_id)
     }
 
     /// The caller's end of a new connection, and the instant at which the gateway closes it.

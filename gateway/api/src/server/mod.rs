@@ -398,6 +398,7 @@ async fn serve_gateways(listener: TcpListener, app: Arc<App>, router: Router, st
         connections_per_address: None,
         calls: GATEWAY_CONNECTIONS,
         calls_per_merchant: None,
+        call_rate_per_merchant: None,
         strangers: Some(STRANGERS),
     };
     let timeouts = Timeouts { head: GATEWAY_HEAD_TIMEOUT, grace: UNSETTLED_LOG_TIMEOUT, ..app.timeouts };
