@@ -3,7 +3,8 @@
 //! not a verdict: it depends on the machine.
 //!
 //! The attack takes 6 s; `FARTHING_ATTACK_SECONDS=60` makes it a minute. `FARTHING_ATTACK_WAYS` names the ways, with commas
-//! between them; the output lists them. `FARTHING_TEST_PROGRAM` names another build of the program.
+//! between them; the output lists them. `FARTHING_TEST_PROGRAM` names another build of the program, `FARTHING_ATTACK_FLAGS` further flags of the
+//! attacked gateway.
 
 mod measure;
 mod scene;

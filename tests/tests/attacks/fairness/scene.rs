@@ -61,7 +61,10 @@ impl Scene {
             (Box::leak(Box::new(Provider::start().await)), Box::leak(Box::new(Provider::start().await)));
         let host = format!("--provider-host=openai={}", managed.authority());
         let key = instance.provider_key("openai", "sk-managed");
-        let flags = ["--allow-address=127.0.0.0/8", &key, &host, &names.flag()];
+        let further = std::env::var("FARTHING_ATTACK_FLAGS").unwrap_or_default();
+        let names_flag = names.flag();
+        let mut flags = vec!["--allow-address=127.0.0.0/8", &key, &host, &names_flag];
+        flags.extend(further.split_whitespace());
         let gateway = SideGateway::start(instance, &flags).await;
         let victim = {
             spread(&instance.log().await.sql, 2).await;
