@@ -11,6 +11,7 @@ mod compression;
 mod connections;
 mod conversion;
 mod dev_folder;
+mod endpoints;
 mod fairness;
 mod framing;
 mod gateways;
