@@ -27,6 +27,7 @@ mod pages;
 mod payments;
 mod presentations;
 mod priced_apart;
+mod proxies;
 mod reads;
 mod rebuilds;
 mod recorded_keys;
