@@ -1,12 +1,16 @@
-//! A name server that a test controls: its answers, and a journal of its questions.
+//! A name server that a test controls: its answers, over UDP and TCP, and a journal of its questions.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::net::UdpSocket;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
 
-/// The longest question.
+/// The longest question over UDP.
 const MAX_QUESTION_BYTES: usize = 4_096;
+
+/// The ports that are tried until one is free for both UDP and TCP.
+const PORTS: usize = 20;
 
 const HEADER_BYTES: usize = 12;
 
@@ -31,6 +35,8 @@ pub enum Answer {
     Alias(String, Vec<IpAddr>),
     /// The name is another name of this one.
     AliasAlone(String),
+    /// This answer over TCP. The one over UDP is truncated to none of its records.
+    OverTcp(Box<Self>),
 }
 
 impl Answer {
@@ -48,17 +54,46 @@ impl Answer {
     pub fn alias(name: &str, addresses: &[&str]) -> Self {
         Self::Alias(name.to_owned(), parsed(addresses))
     }
+
+    /// This answer over TCP alone.
+    pub fn over_tcp(self) -> Self {
+        Self::OverTcp(Box::new(self))
+    }
 }
 
 fn parsed(addresses: &[&str]) -> Vec<IpAddr> {
     addresses.iter().map(|address| address.parse().expect("an address")).collect()
 }
 
+/// The names that a server was asked for, in order.
+#[derive(Clone, Default)]
+struct Journal(Arc<Mutex<Vec<String>>>);
+
+impl Journal {
+    fn add(&self, name: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(name.to_owned());
+    }
+
+    fn count(&self, name: &str) -> usize {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().filter(|asked| *asked == name).count()
+    }
+
+    /// How many names begin with `prefix`.
+    fn names(&self, prefix: &str) -> usize {
+        let asked = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut names: Vec<_> = asked.iter().filter(|asked| asked.starts_with(prefix)).collect();
+        names.sort();
+        names.dedup();
+        names.len()
+    }
+}
+
 /// The name server.
 pub struct NameServer {
     /// Its address.
     pub address: SocketAddr,
-    asked: Arc<Mutex<Vec<String>>>,
+    over_udp: Journal,
+    over_tcp: Journal,
 }
 
 impl NameServer {
@@ -69,21 +104,27 @@ impl NameServer {
 
     /// Starts at this address.
     pub async fn start_at(address: &str, answer: impl Fn(&str) -> Answer + Send + Sync + 'static) -> Self {
-        let socket = UdpSocket::bind(address).await.expect("a free port");
+        let (socket, listener) = bound(address).await;
         let address = socket.local_addr().expect("a bound socket has an address");
-        let asked: Arc<Mutex<Vec<String>>> = Arc::default();
-        let journal = Arc::clone(&asked);
+        let (over_udp, over_tcp, answer) = (Journal::default(), Journal::default(), Arc::new(answer));
+        let (journal, answer_over_udp) = (over_udp.clone(), Arc::clone(&answer));
         tokio::spawn(async move {
             let mut buffer = [0; MAX_QUESTION_BYTES];
             while let Ok((length, from)) = socket.recv_from(&mut buffer).await {
                 let Some(question) = Question::read(&buffer[..length]) else { continue };
-                journal.lock().unwrap_or_else(PoisonError::into_inner).push(question.name.clone());
-                if let Some(response) = question.answered(&answer(&question.name)) {
+                journal.add(&question.name);
+                if let Some(response) = question.answered(&answer_over_udp(&question.name)) {
                     let _ = socket.send_to(&response, from).await;
                 }
             }
         });
-        Self { address, asked }
+        let journal = over_tcp.clone();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(serve(stream, Arc::clone(&answer), journal.clone()));
+            }
+        });
+        Self { address, over_udp, over_tcp }
     }
 
     /// The flag that makes a gateway ask it.
@@ -91,19 +132,62 @@ impl NameServer {
         format!("--dns-servers={}", self.address)
     }
 
-    /// How often it was asked for a name.
+    /// How often it was asked for a name over UDP.
     pub fn asked(&self, name: &str) -> usize {
-        let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        asked.iter().filter(|asked| *asked == name).count()
+        self.over_udp.count(name)
     }
 
-    /// How many names it was asked for that begin with `prefix`.
+    /// How many names it was asked for over UDP that begin with `prefix`.
     pub fn names_asked(&self, prefix: &str) -> usize {
-        let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut names: Vec<_> = asked.iter().filter(|asked| asked.starts_with(prefix)).collect();
-        names.sort();
-        names.dedup();
-        names.len()
+        self.over_udp.names(prefix)
+    }
+
+    /// How often it was asked for a name over TCP.
+    pub fn asked_over_tcp(&self, name: &str) -> usize {
+        self.over_tcp.count(name)
+    }
+
+    /// How many names it was asked for over TCP that begin with `prefix`.
+    pub fn names_asked_over_tcp(&self, prefix: &str) -> usize {
+        self.over_tcp.names(prefix)
+    }
+}
+
+/// A UDP socket and a TCP listener at one address.
+async fn bound(address: &str) -> (UdpSocket, TcpListener) {
+    for _ in 0..PORTS {
+        let socket = UdpSocket::bind(address).await.expect("a free port");
+        let same = socket.local_addr().expect("a bound socket has an address");
+        if let Ok(listener) = TcpListener::bind(same).await {
+            return (socket, listener);
+        }
+    }
+    panic!("no port of {address} is free for both UDP and TCP");
+}
+
+/// Answers the questions of a TCP connection as they come. A silence holds up none of the others.
+async fn serve<F>(mut stream: TcpStream, answer: Arc<F>, journal: Journal)
+where
+    F: Fn(&str) -> Answer + Send + Sync + 'static,
+{
+    while let Ok(length) = stream.read_u16().await {
+        let mut message = vec![0; usize::from(length)];
+        if stream.read_exact(&mut message).await.is_err() {
+            return;
+        }
+        let Some(question) = Question::read(&message) else { continue };
+        journal.add(&question.name);
+        let answer = match answer(&question.name) {
+            Answer::OverTcp(answer) => *answer,
+            answer => answer,
+        };
+        if let Some(response) = question.answered(&answer) {
+            let length = u16::try_from(response.len()).expect("a short response");
+            let framed = [&length.to_be_bytes()[..], &response].concat();
+            if stream.write_all(&framed).await.is_err() {
+                return;
+            }
+        }
     }
 }
 
@@ -159,10 +243,13 @@ impl Question {
                 (0, records)
             }
             Answer::AliasAlone(name) => (0, vec![record(&own, CNAME, 60, &encoded(name))]),
+            Answer::OverTcp(_) => (0, Vec::new()),
         };
+        let truncated = if let Answer::OverTcp(_) = answer { 0x02 } else { 0 };
         let count = u8::try_from(records.len()).expect("few records");
         // A response, with recursion; one question, and the records.
-        let mut response = vec![self.id[0], self.id[1], 0x81, 0x80 | code, 0, 1, 0, count, 0, 0, 0, 0];
+        let mut response =
+            vec![self.id[0], self.id[1], 0x81 | truncated, 0x80 | code, 0, 1, 0, count, 0, 0, 0, 0];
         response.extend_from_slice(&self.bytes);
         response.extend(records.concat());
         Some(response)

@@ -1,5 +1,5 @@
-//! Names that a caller chooses: slow ones keep nobody else waiting, and what a name server says gets nobody past the
-//! address guard.
+//! Names that a caller chooses: slow ones keep nobody else waiting, and what a name server says, over UDP or TCP, gets
+//! nobody past the address guard.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -212,5 +212,92 @@ fn answers_are_kept_so_that_few_calls_ask_a_name_server() {
         assert!(servers.asked("kept.test") < CALLS, "{}", servers.asked("kept.test"));
         assert!(servers.asked("brief.test") >= 2 * CALLS, "its time to live is zero");
         assert!(servers.asked("none.test") < 2 * CALLS, "that a name does not exist is kept for a while");
+    });
+}
+
+#[test]
+fn a_truncated_answer_is_asked_for_again_over_tcp_and_its_addresses_are_checked() {
+    run(async {
+        let servers = NameServer::start(|name| match name {
+            "large.test" => Answer::of(&["127.0.0.1"; 100], 60).over_tcp(),
+            "alias.test" => Answer::alias("large.test", &["127.0.0.1"]).over_tcp(),
+            "internal.test" => Answer::of(&["10.0.0.1"], 60).over_tcp(),
+            "mixed.test" => Answer::of(&["127.0.0.1", "10.0.0.1"], 60).over_tcp(),
+            "families.test" => Answer::of(&["127.0.0.1", "::1"], 60).over_tcp(),
+            "internal-alias.test" => Answer::alias("internal.test", &["10.0.0.1"]).over_tcp(),
+            "many.test" => Answer::of(&["127.0.0.1"; 129], 60).over_tcp(),
+            "none.test" => Answer::NoSuchName.over_tcp(),
+            "broken.test" => Answer::Failure.over_tcp(),
+            "endless.test" => Answer::of(&["127.0.0.1"], 60).over_tcp().over_tcp(),
+            _ => Answer::NoSuchName,
+        })
+        .await;
+        let merchant = Merchant::funded("10").await;
+        let flags = ["--allow-address=127.0.0.0/8", &servers.flag()];
+        let gateway = SideGateway::start(merchant.instance, &flags).await;
+        let endpoint = closing(&merchant);
+        let call = async |name: &str| {
+            let call = forward("GET", &named(&endpoint, name)).bearer(&merchant.secret_key);
+            call.send(gateway.address).await.unwrap()
+        };
+        let allowed = ["large.test", "alias.test"];
+        for name in allowed {
+            call(name).await.expect(200);
+        }
+        for name in ["internal.test", "mixed.test", "families.test", "internal-alias.test"] {
+            // Twice: a kept answer is checked as well.
+            for _ in 0..2 {
+                call(name).await.refused(400, "forward_url_forbidden");
+            }
+        }
+        for name in ["many.test", "none.test", "broken.test", "endless.test"] {
+            call(name).await.refused(502, "provider_unreachable");
+            assert!(servers.asked_over_tcp(name) > 0, "{name}");
+        }
+        assert!(servers.asked("large.test") > 0 && servers.asked_over_tcp("large.test") > 0);
+        merchant.nothing_is_held().await;
+        assert_eq!(endpoint.calls().len(), allowed.len(), "a forbidden address was called");
+    });
+}
+
+#[test]
+fn answers_over_tcp_that_never_come_do_not_stop_the_calls_of_another_merchant() {
+    run(async {
+        let servers = NameServer::start(|name| match name {
+            _ if name.starts_with("slow") => Answer::Silence.over_tcp(),
+            _ if name.starts_with("large") => Answer::of(&["127.0.0.1"], 60).over_tcp(),
+            _ => Answer::of(&["127.0.0.1"], 60),
+        })
+        .await;
+        let (attacker, victim) = (Merchant::funded("10").await, Merchant::funded("10").await);
+        let flags = ["--allow-address=127.0.0.0/8", &servers.flag()];
+        let gateway = SideGateway::start(attacker.instance, &flags).await;
+        let endpoint = closing(&victim);
+        let to = gateway.address;
+        let call = |name: &str, key: &str| forward("GET", &named(&endpoint, name)).bearer(key);
+        let mut slow = JoinSet::new();
+        for number in 0..LOOKUPS_OF_A_MERCHANT {
+            let call = call(&format!("slow{number}.test"), &attacker.secret_key);
+            slow.spawn(async move { call.send(to).await.unwrap() });
+        }
+        eventually("the attacker's questions wait for an answer over TCP", async || {
+            (servers.names_asked_over_tcp("slow") == LOOKUPS_OF_A_MERCHANT).then_some(())
+        })
+        .await;
+        let mut good = JoinSet::new();
+        for number in 0..GOOD_CALLS {
+            let kind = if number % 2 == 0 { "good" } else { "large" };
+            let call = call(&format!("{kind}{number}.test"), &victim.secret_key);
+            good.spawn(async move { call.send(to).await.unwrap() });
+        }
+        for response in good.join_all().await {
+            response.expect(200);
+        }
+        assert_eq!(endpoint.calls().len(), GOOD_CALLS);
+        assert_eq!(servers.names_asked_over_tcp("large"), GOOD_CALLS / 2);
+        for response in slow.join_all().await {
+            response.refused(502, "provider_unreachable");
+        }
+        attacker.nothing_is_held().await;
     });
 }

@@ -8,6 +8,17 @@ use farthing_tests::provider::{Call, Endpoint, json as answer_json};
 use farthing_tests::run;
 use serde_json::json;
 
+use super::endpoints::Endpoints;
+
+/// The slots of credentials, but for `x-api-key`, in which these tests send their own.
+const SLOTS: [&str; 4] = ["Authorization", "x-goog-api-key", "xi-api-key", "api-key"];
+
+/// Headers that are no slots.
+const OTHER_HEADERS: [&str; 4] = ["Cookie", "X-Provider-API-Key", "X-Original-URI", "Referer"];
+
+/// Those that hold a key of some provider. They are removed where the model chooses the provider.
+const OF_PROVIDERS: [&str; 2] = ["Cookie", "X-Provider-API-Key"];
+
 /// A secret that is in use, as everyone shows it.
 struct Secret {
     key: String,
@@ -158,7 +169,7 @@ fn a_secret_beside_the_credential_is_struck_from_every_slot() {
         let mut sent = 0;
         for secret in secrets(&merchant).await {
             for value in presentations(&secret) {
-                for slot in ["Authorization", "x-goog-api-key", "xi-api-key", "api-key"] {
+                for slot in SLOTS {
                     let call =
                         forward("GET", &endpoint.url).header("x-api-key", merchant.secret_key.as_str());
                     let response = send(&merchant, &call.header(slot, value.clone())).await;
@@ -206,7 +217,7 @@ fn a_secret_anywhere_else_refuses_the_call() {
         let endpoint = endpoint(&merchant);
         let call = |url: &str| forward("GET", url).header("x-api-key", merchant.secret_key.as_str());
         for secret in secrets(&merchant).await {
-            for name in ["Cookie", "X-Provider-API-Key", "X-Original-URI", "Referer"] {
+            for name in OTHER_HEADERS {
                 for value in presentations(&secret) {
                     let response = send(&merchant, &call(&endpoint.url).header(name, value.clone())).await;
                     assert_eq!(response.status, 400, "{name}: {value}: {}", response.text());
@@ -237,6 +248,71 @@ fn a_secret_anywhere_else_refuses_the_call() {
             assert_eq!(error["issues"][0]["path"], json!(["provider_key"]));
         }
         assert!(endpoint.calls().is_empty());
+        merchant.nothing_is_held().await;
+    });
+}
+
+/// Each presentation in one slot and in one other header at each endpoint. These take turns.
+#[test]
+fn no_endpoint_passes_a_secret_on() {
+    run(async {
+        let endpoints = Endpoints::start(&[("Content-Type", "application/json")]).await;
+        let merchant = Merchant::funded("100").await;
+        let mut slots = SLOTS.into_iter().cycle();
+        let mut others = OTHER_HEADERS.into_iter().cycle();
+        let mut sent = 0;
+        for secret in secrets(&merchant).await {
+            for call in endpoints.calls() {
+                let asked = call.request.clone().header("x-api-key", merchant.secret_key.as_str());
+                let received_no_secret = || {
+                    let received = call.reaches.calls().pop().unwrap();
+                    received_nothing_of(&secret.key, &received).unwrap();
+                    received_nothing_of(&merchant.secret_key, &received).unwrap();
+                };
+                for value in presentations(&secret) {
+                    let slot = slots.next().unwrap();
+                    let at = format!("{}: {slot}: {value}", call.target());
+                    let response = endpoints.send(&asked.clone().header(slot, value.clone())).await;
+                    if slot == "Authorization" && is_an_object(&value) && response.status != 200 {
+                        // It is read as the credential of the call, and refused.
+                        assert_eq!(endpoints.received(), sent, "{at}");
+                    } else {
+                        assert_eq!(response.status, 200, "{at}: {}", response.text());
+                        sent += 1;
+                        received_no_secret();
+                    }
+                    let name = others.next().unwrap();
+                    let at = format!("{}: {name}: {value}", call.target());
+                    let response = endpoints.send(&asked.clone().header(name, value)).await;
+                    if call.is_by_model() && OF_PROVIDERS.contains(&name) {
+                        assert_eq!(response.status, 200, "{at}: {}", response.text());
+                        sent += 1;
+                        received_no_secret();
+                    } else {
+                        assert_eq!(response.status, 400, "{at}: {}", response.text());
+                        let error = response.refused(400, "validation_error");
+                        assert_eq!(error["issues"][0]["path"], json!([name.to_lowercase()]), "{at}");
+                        assert!(!response.text().contains(&secret.key), "{at}");
+                    }
+                    assert_eq!(endpoints.received(), sent, "{at}");
+                }
+                let key = &secret.key;
+                let basic = STANDARD.encode(format!("x:{key}"));
+                let joint = if call.target().contains('?') { "&" } else { "?" };
+                for value in [key, &secret.token, &basic, &encoded(key), &STANDARD.encode(&secret.token)] {
+                    for added in [format!("x={}", encoded(value)), encoded(value)] {
+                        let mut asked = asked.clone();
+                        asked.target.extend([joint, added.as_str()]);
+                        endpoints.send(&asked).await.refused(400, "forward_url_invalid");
+                    }
+                }
+                let own = token(&json!({"secret_key": merchant.secret_key, "provider_key": key}));
+                let refused = endpoints.send(&call.request.clone().bearer(&own)).await;
+                let error = refused.refused(400, "forward_token_json_invalid");
+                assert_eq!(error["issues"][0]["path"], json!(["provider_key"]));
+            }
+        }
+        assert_eq!(endpoints.received(), sent);
         merchant.nothing_is_held().await;
     });
 }
