@@ -1,9 +1,11 @@
 //! Gateways that lead partitions: they die, hang, come and go, and their partitions are led on by others.
 
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use chrono::{DateTime, Utc};
 use farthing_tests::client::{Connection, Request};
 use farthing_tests::instance::Instance;
 use farthing_tests::leader::{Led, led, spread, taken_over};
@@ -16,10 +18,11 @@ use farthing_tests::scrape::scrape;
 use farthing_tests::side_gateway::SideGateway;
 use farthing_tests::wait::{eventually, within};
 use serde_json::json;
+use tokio_postgres::types::ToSql;
 
 use crate::abandoned::SWEEP;
 use crate::load::{Ended, Load};
-use crate::{aftermath, put_away, run};
+use crate::{aftermath, put_away, rounds, run};
 
 /// The flags of a gateway beside the dev instance's.
 const FLAGS: [&str; 4] = ["--allow-address", "127.0.0.0/8", "--sweep-after-seconds", "5"];
@@ -97,26 +100,45 @@ pub(crate) fn all_answered(load: &Ended, of_tasks: impl Fn(usize) -> bool) {
     }
 }
 
+/// The milliseconds from the end of a partition's lease, and from a moment, to the first append of another gateway.
+const TAKEN_OVER_AFTER: &str = "\
+SELECT (extract(epoch FROM min(recorded_at) - $3::timestamptz) * 1000)::bigint,
+       (extract(epoch FROM min(recorded_at) - $4::timestamptz) * 1000)::bigint
+FROM ledger.batches WHERE partition = $1 AND writer <> $2 AND recorded_at > $4";
+
 #[test]
 fn calls_through_a_follower_wait_for_a_new_leader_and_go_on() {
     run(async {
-        let two = Two::start().await;
-        let Two { instance, log, side, side_id, .. } = &two;
-        let merchant = Merchant::led_by(instance, side_id).await;
-        let partition = merchant.partition().await;
-        let is_gone = Arc::new(AtomicBool::new(false));
-        let load = load_over_both(merchant, side.address, &is_gone).await;
-        load.calls(200).await;
-        is_gone.store(true, Ordering::SeqCst);
-        kill(side.pid());
-        taken_over(&log.sql, partition, side_id).await;
-        load.calls(200).await;
-        let load = load.stop().await;
-        all_answered(&load, |task| task.is_multiple_of(2));
-        let led = spread(&log.sql, 1).await;
-        assert!(!led.contains_key(side_id), "{led:?}");
-        aftermath::check(instance, &load).await;
-        two.put_away().await;
+        for _ in 0..rounds() {
+            let two = Two::start().await;
+            let Two { instance, log, side, side_id, .. } = &two;
+            let merchant = Merchant::led_by(instance, side_id).await;
+            let partition = merchant.partition().await;
+            let is_gone = Arc::new(AtomicBool::new(false));
+            let load = load_over_both(merchant, side.address, &is_gone).await;
+            load.calls(200).await;
+            is_gone.store(true, Ordering::SeqCst);
+            kill(side.pid());
+            let of_lease = "SELECT expires_at, clock_timestamp() FROM ledger.leases WHERE partition = $1";
+            let row = log.sql.query_one(of_lease, &[&partition]).await.unwrap();
+            let (lease_end, killed): (DateTime<Utc>, DateTime<Utc>) = (row.get(0), row.get(1));
+            taken_over(&log.sql, partition, side_id).await;
+            load.calls(200).await;
+            let load = load.stop().await;
+            all_answered(&load, |task| task.is_multiple_of(2));
+            let led = spread(&log.sql, 1).await;
+            assert!(!led.contains_key(side_id), "{led:?}");
+            let of = [&partition as &(dyn ToSql + Sync), side_id, &lease_end, &killed];
+            let row = log.sql.query_one(TAKEN_OVER_AFTER, &of).await.unwrap();
+            let (after_lease, after_kill): (i64, i64) = (row.get(0), row.get(1));
+            // Not a macro for printing: the figure is to be seen when the test succeeds, too.
+            let _ = writeln!(
+                std::io::stderr(),
+                "takeover: first append {after_lease} ms after the lease's end, {after_kill} ms after the kill"
+            );
+            aftermath::check(instance, &load).await;
+            two.put_away().await;
+        }
     });
 }
 

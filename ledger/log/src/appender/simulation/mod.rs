@@ -24,6 +24,7 @@ mod single_gateway;
 mod stall;
 mod take_over;
 
+use std::panic::{catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -218,7 +219,11 @@ fn gateways_over_failing_connections_keep_the_log_whole_and_answer_truthfully() 
         for _ in 0..threads {
             scope.spawn(|| {
                 while another() {
-                    run(fastrand::u64(..));
+                    if let Err(failure) = catch_unwind(|| run(fastrand::u64(..))) {
+                        // The seed is shown once all threads have ended.
+                        left.store(0, Ordering::Relaxed);
+                        resume_unwind(failure);
+                    }
                 }
             });
         }
