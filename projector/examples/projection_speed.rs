@@ -165,6 +165,7 @@ impl Workload {
             hold,
             http_status: 200,
             usage: Usage { tokens: Split { input: 120, output: 450 }, ..Usage::default() },
+            counted: None,
             tier_position: Decimal::from(at),
             units: Decimal::ONE,
             model_cost: ModelCost::default(),

@@ -132,6 +132,11 @@ fn print_opened(opened: &RequestOpened) -> Result<()> {
 /// The bill as recorded, and whether it is the same when it is computed again.
 fn print_bill(explanation: &Explanation, metered: &RequestMetered) -> Result<()> {
     show("usage", usage_text(&metered.usage))?;
+    let counted = metered.counted;
+    show_some(
+        "counted",
+        counted.map(|bytes| format!("{} bytes of the body, {} of text", bytes.input, bytes.output)),
+    )?;
     let cost = metered.model_cost;
     show("provider cost", format!("{} = input {} + output {}", cost.total, cost.input, cost.output))?;
     if metered.meter_id.is_some() {

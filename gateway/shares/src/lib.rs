@@ -38,8 +38,8 @@ pub const OWNERS_WITH_BASE: usize = 32;
 const FOR_BASES: usize = 4;
 
 impl Division {
-    /// Divides `all` units. An owner that is alone gets `of_one` of them, if so many are left beside what is kept for the
-    /// bases of [`OWNERS_WITH_BASE`] owners.
+    /// Divides `all` units. An owner that is alone gets `of_one` of them, if so many are left beside what is kept for bases: a
+    /// quarter of all. There are bases for [`OWNERS_WITH_BASE`] owners, or for a quarter of the units if these are fewer.
     pub const fn of(all: usize, of_one: usize) -> Self {
         let for_bases = all / FOR_BASES;
         let common = all - for_bases;
@@ -48,7 +48,9 @@ impl Division {
             base => base,
         };
         let of_common = of_one.saturating_sub(base);
-        let times_free = Ratio { of: of_common, to: common.saturating_sub(of_common) };
+        // Where nothing is kept, the first owner's base is one of the common units, too.
+        let to = if for_bases == 0 { 0 } else { common.saturating_sub(of_common) };
+        let times_free = Ratio { of: of_common, to };
         Self { of_one, base, for_bases, common, times_free }
     }
 }
@@ -92,6 +94,30 @@ impl<O: Eq + Hash> Shares<O> {
         }
         let before = self.taken_by(&owner);
         let own = before.saturating_add(more);
+        (self.bases, self.beyond) = self.granted(common, before, own)?;
+        self.by_owner.insert(owner, own);
+        Ok(())
+    }
+
+    /// The most further units that `owner` gets now.
+    pub fn room(&self, owner: &O) -> usize {
+        let before = self.taken_by(owner);
+        let is_granted = |own| self.granted(self.division.common, before, own).is_ok();
+        // Who gets so many also gets fewer.
+        let (mut granted, mut refused) = (before, self.division.of_one + 1);
+        while refused > granted + 1 {
+            let own = usize::midpoint(granted, refused);
+            if is_granted(own) {
+                granted = own;
+            } else {
+                refused = own;
+            }
+        }
+        granted - before
+    }
+
+    /// The sums of bases and of what is beyond them when an owner has `own` units in place of `before`, if it gets them.
+    fn granted(&self, common: usize, before: usize, own: usize) -> Result<(usize, usize), Full> {
         if own > self.division.of_one {
             return Err(Full::Owner);
         }
@@ -104,9 +130,7 @@ impl<O: Eq + Hash> Shares<O> {
                 return Err(Full::All);
             }
         }
-        (self.bases, self.beyond) = (bases, beyond);
-        self.by_owner.insert(owner, own);
-        Ok(())
+        Ok((bases, beyond))
     }
 
     /// Gives `units` of `owner` back.
@@ -170,8 +194,11 @@ mod tests {
 
     #[test]
     fn an_owner_that_is_alone_gets_the_most_for_one() {
-        for (all, of_one) in [(4_096, 2_048), (4_096, 1), (4_096, 3_000), (256, 32), (8, 4), (2, 1), (1, 1)] {
+        for (all, of_one) in
+            [(4_096, 2_048), (4_096, 1), (4_096, 3_000), (256, 32), (8, 4), (3, 3), (2, 2), (2, 1), (1, 1)]
+        {
             let mut shares = Shares::new(Division::of(all, of_one));
+            assert_eq!(shares.room(&1), of_one);
             assert_eq!(take_all(&mut shares, 1), of_one, "{all}");
             assert_eq!(shares.take(1, 1), Err(Full::Owner));
             assert_eq!(shares.take(1, usize::MAX), Err(Full::Owner));
@@ -187,7 +214,14 @@ mod tests {
         for (all, of_one) in [(4_096, 2_048), (4_096, 3_000), (256, 32)] {
             let division = Division::of(all, of_one);
             let mut shares = Shares::new(division);
-            let units: Vec<_> = (0..OWNERS_WITH_BASE).map(|owner| take_all(&mut shares, owner)).collect();
+            let units: Vec<_> = (0..OWNERS_WITH_BASE)
+                .map(|owner| {
+                    let room = shares.room(&owner);
+                    let units = take_all(&mut shares, owner);
+                    assert_eq!(units, room, "of owner {owner}");
+                    units
+                })
+                .collect();
             assert!(units.is_sorted_by(|before, after| before >= after), "{units:?}");
             assert!(units[1] > 4 * division.base, "{units:?}");
             assert!(units.iter().all(|units| *units >= division.base), "{units:?}");

@@ -26,12 +26,14 @@ fn a_merchant_calls_no_faster_than_its_rate_and_keeps_no_other_waiting() {
         ];
         let gateway = SideGateway::start(attacker.instance, &flags).await;
         let endpoint = attacker.instance.provider.endpoint(|_| answer_json(200, &json!({})));
+        let made = attacker.post("/v1/spend_keys", &json!({"name": "the attacker's"})).await.expect(201);
+        let spend_key = made["key"].as_str().unwrap().to_owned();
         let mut calls = JoinSet::new();
         for _ in 0..CALLS {
-            let (call, to) = (forward("GET", &endpoint.url).bearer(&attacker.secret_key), gateway.address);
+            let (call, to) = (forward("GET", &endpoint.url).bearer(&spend_key), gateway.address);
             calls.spawn(async move { call.send(to).await.unwrap() });
         }
-        // Reads count, too, and another merchant's calls do not wait.
+        // Reads count, too, and another merchant's calls are served.
         let list = Request::new("GET", "/v1/requests");
         let quick = victim.instance.provider.endpoint(|_| answer_json(200, &json!({})));
         for _ in 0..RATE / 2 {
@@ -39,6 +41,9 @@ fn a_merchant_calls_no_faster_than_its_rate_and_keeps_no_other_waiting() {
             let call = forward("GET", &quick.url).bearer(&victim.secret_key);
             call.send(gateway.address).await.unwrap().expect(200);
         }
+        // So do those of the attacker's merchant with its other key, which may wait for a moment.
+        let call = forward("GET", &quick.url).bearer(&attacker.secret_key);
+        call.send(gateway.address).await.unwrap().expect(200);
         let (mut served, mut refused) = (0, 0);
         for response in calls.join_all().await {
             if response.status == 200 {
@@ -49,10 +54,10 @@ fn a_merchant_calls_no_faster_than_its_rate_and_keeps_no_other_waiting() {
                 refused += 1;
             }
         }
-        assert!(served >= 2 * RATE && refused > 0, "{served} served, {refused} refused");
+        assert!(served >= RATE && refused > 0, "{served} served, {refused} refused");
         assert_eq!(endpoint.calls().len(), served, "a refused call reaches no provider");
         let metered = attacker.events().await.into_iter().filter(|event| event.kind == "request.metered");
-        assert_eq!(metered.count(), served);
+        assert_eq!(metered.count(), served + 1);
         attacker.nothing_is_held().await;
     });
 }

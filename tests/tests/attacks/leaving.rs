@@ -121,6 +121,85 @@ fn a_managed_call_that_is_left_before_its_usage_is_charged_its_hold() {
     });
 }
 
+/// The price of so many tokens of gpt-4o: 2.5 and 10 dollars for a million of input and of output.
+fn dollars(input: usize, output: usize) -> String {
+    let units = input * 25_000 + output * 100_000;
+    format!("{}.{:010}", units / 10_000_000_000, units % 10_000_000_000)
+}
+
+#[test]
+fn a_stream_without_an_output_limit_that_is_left_is_charged_what_was_streamed() {
+    run(async {
+        let managed = Managed::start(&[]).await;
+        let merchant = Merchant::funded("100").await;
+        let gate = Gate::default();
+        let words = "all that was wanted ".repeat(300);
+        let whole = [words.clone(), words.clone()].concat();
+        let waits = gate.clone();
+        let endpoint = managed.openai.endpoint_ending("/v1/chat/completions", move |_| {
+            let event =
+                json!({"id": "chatcmpl-1", "model": "gpt-4o", "choices": [{"delta": {"content": words}}]});
+            let event = format!("data: {event}\n\n");
+            vec![event_stream(), chunk(event.clone()), chunk(event), Step::Wait(waits.clone()), last_chunk()]
+        });
+        let waits = gate.clone();
+        let mute =
+            managed.openai.endpoint_ending("/v1/chat/completions", move |_| vec![Step::Wait(waits.clone())]);
+        let asked =
+            json!({"model": "gpt-4o", "stream": true, "messages": [{"role": "user", "content": "x"}]});
+        let (customer, poor) = (merchant.customer("100").await, merchant.customer("0.02").await);
+        let meter = cancelling_meter(&merchant, "wallet").await;
+        for customer in [&customer, &poor] {
+            let credential = merchant.billing(customer, &meter);
+            let call = forward("POST", &endpoint.url).json(&asked).bearer(&credential);
+            let mut connection = Connection::open(managed.address()).await.unwrap();
+            connection.send(&call).await.unwrap();
+            let head = connection.head("POST").await.unwrap();
+            let mut read = 0;
+            while read < whole.len() {
+                read += connection.read.piece().await.unwrap().unwrap().len();
+            }
+            drop(connection);
+            let (opened, metered) = events(&merchant, head.header("x-service-request-id").unwrap()).await;
+            let body = metered["counted"]["input"].as_u64().unwrap();
+            assert!((50..200).contains(&body), "{metered}");
+            assert_eq!(metered["counted"]["output"], whole.len(), "{metered}");
+            assert_eq!(metered["marks"][0], "usage_missing");
+            assert_eq!(metered["usage"]["tokens"], json!({"input": 0, "output": 0}));
+            let cost = dollars(usize::try_from(body).unwrap(), whole.len());
+            assert_eq!(metered["total_request_cost"], cost, "{metered}");
+            assert_ne!(cost, opened["hold"]["wallet"].as_str().unwrap());
+            let marks: Vec<_> =
+                metered["marks"].as_array().unwrap().iter().map(|mark| mark.as_str().unwrap()).collect();
+            if customer.id == poor.id {
+                assert_eq!(marks, ["usage_missing", "hold_charged", "partial", "overrun"]);
+                assert_eq!(metered["total_wallet_cost"], "0.0200000000", "a wallet is never below zero");
+            } else {
+                assert_eq!(marks, ["usage_missing", "hold_charged", "partial"]);
+                assert_eq!(metered["total_wallet_cost"], cost);
+            }
+        }
+        // Of a call that is left before its response the input is counted; the default hold is more here.
+        let calls = mute.calls().len();
+        let before = merchant.events().await.len();
+        let mut connection = Connection::open(managed.address()).await.unwrap();
+        let credential = merchant.billing(&customer, &meter);
+        connection.send(&forward("POST", &mute.url).json(&asked).bearer(&credential)).await.unwrap();
+        eventually("it is sent", async || (mute.calls().len() > calls).then_some(())).await;
+        drop(connection);
+        let charged = async || {
+            let events = merchant.events().await.into_iter().skip(before);
+            events.into_iter().find(|event| event.kind == "request.metered")
+        };
+        let metered = eventually("it is charged", charged).await.body;
+        assert_eq!(metered["counted"]["output"], 0);
+        assert_eq!(metered["total_wallet_cost"], metered["hold"]["wallet"], "{metered}");
+        gate.open();
+        merchant.nothing_is_held().await;
+        Books::of(&merchant.log.after(0).await);
+    });
+}
+
 #[test]
 fn a_stream_whose_input_alone_was_reported_is_charged_its_hold_too() {
     run(async {

@@ -49,6 +49,36 @@ fn a_caller_decides_neither_the_reading_nor_the_account_of_a_managed_call() {
 }
 
 #[test]
+fn a_caller_chooses_no_form_of_a_managed_response_that_is_not_read() {
+    run(async {
+        let managed = Managed::start(&[]).await;
+        let merchant = Merchant::funded("100").await;
+        let usage = json!({"usage": {"prompt_tokens": 1, "completion_tokens": 1}});
+        let endpoint =
+            managed.openai.endpoint_ending("/v1/chat/completions", move |_| answer_json(200, &usage));
+        let asked =
+            forward("POST", &endpoint.url).json(&json!({"model": "gpt-4o", "max_tokens": 5, "messages": []}));
+        let own = token(&json!({"secret_key": merchant.secret_key, "provider_key": "sk-theirs"}));
+        for (accept, passes) in [
+            ("application/json", true),
+            ("Text/Event-Stream, application/json;q=0.9, */*; q=0.1", true),
+            ("application/x-protobuf", false),
+            ("application/json, text/csv", false),
+            ("", false),
+            ("application/json\u{e9}", false),
+        ] {
+            for name in ["Accept", "X-Amzn-Bedrock-Accept"] {
+                for (credential, is_managed) in [(&merchant.secret_key, true), (&own, false)] {
+                    managed.send(credential, asked.clone().header(name, accept)).await.expect(200);
+                    let call = endpoint.calls().pop().unwrap();
+                    assert_eq!(!call.head.all(name).is_empty(), passes || !is_managed, "{name}: {accept}");
+                }
+            }
+        }
+    });
+}
+
+#[test]
 fn a_caller_cannot_leave_the_usage_out_of_a_managed_response_of_google() {
     run(async {
         let managed = Managed::start(&[]).await;

@@ -3,7 +3,7 @@
 use farthing_tests::books::Books;
 use farthing_tests::client::{Request, Response};
 use farthing_tests::merchant::{Merchant, forward, token};
-use farthing_tests::provider::{Endpoint, chunk, head, last_chunk};
+use farthing_tests::provider::{Endpoint, chunk, event_stream, head, last_chunk};
 use farthing_tests::run;
 use serde_json::{Value, json};
 
@@ -128,6 +128,15 @@ fn what_can_be_read_and_what_is_not_the_instances_to_pay_is_charged_as_before() 
         // Nothing was reported: nothing is estimated.
         let silent = answering(&managed, "br", br(b"{}"));
         let response = managed.send(&merchant.secret_key, ask(&silent)).await;
+        let (_, metered) = events(&merchant, &response).await;
+        assert_eq!(metered["marks"], json!(["usage_missing"]));
+        assert_eq!(metered["total_request_cost"], "0.0000000000");
+        // A stream that ends without an event, such as of a provider that gave up.
+        let silent = managed.openai.endpoint_ending("/v1/chat/completions", |_| {
+            vec![event_stream(), chunk(": keep-alive\n\n"), last_chunk()]
+        });
+        let asked = json!({"model": "gpt-4o", "stream": true, "max_tokens": 5, "messages": []});
+        let response = managed.send(&merchant.secret_key, forward("POST", &silent.url).json(&asked)).await;
         let (_, metered) = events(&merchant, &response).await;
         assert_eq!(metered["marks"], json!(["usage_missing"]));
         assert_eq!(metered["total_request_cost"], "0.0000000000");

@@ -30,6 +30,8 @@ gateway_limits! {
     Calls = "calls in flight",
     /// Calls of one merchant in flight.
     CallsOfMerchant = "calls of one merchant in flight",
+    /// Calls in flight that other merchants leave to one.
+    CallsLeftToMerchant = "calls that others leave to one merchant",
     /// Calls of one merchant in a second.
     CallRateOfMerchant = "rate of one merchant's calls",
     /// Look-ups of unknown keys at once.

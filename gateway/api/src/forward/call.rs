@@ -205,7 +205,7 @@ async fn forward(
         FailureReason::CallerGone | FailureReason::ProviderTimeout | FailureReason::Abandoned
             if sent.is_set() =>
         {
-            given_up_before_response(reason)
+            given_up_before_response(reason, usage_limit)
         }
         reason => Settled::Failed(Failed::because(reason)),
     };
@@ -272,7 +272,7 @@ async fn pass_back(
     let turn = forwarder.turns.body_of(call.merchant_id);
     turn.step().await;
     let (mut parts, upstream) = response.into_parts();
-    let scanner = Scanner::new(source.shape, &parts.headers, || {
+    let scanner = Scanner::new(source.shape, &parts.headers, source.usage_limit.counts_text(), || {
         forwarder.decoders.share(call.merchant_id).of_call(call.request_id)
     });
     let framed = parts.headers.contains_key(CONTENT_LENGTH) || parts.headers.contains_key(TRANSFER_ENCODING);

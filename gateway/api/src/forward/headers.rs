@@ -145,6 +145,36 @@ pub(super) fn fit_managed_key(headers: &mut HeaderMap) {
     }
 }
 
+/// Headers by which a caller chooses the form of the answer's body.
+const FORMS_OF_ANSWERS: [&str; 2] = ["accept", ACCEPT_OF_BEDROCK];
+
+/// The forms of answers that are read for their usage, or that leave the choice to the provider.
+const READABLE_FORMS: [&str; 6] = [
+    "*/*",
+    "application/*",
+    "application/json",
+    "application/x-ndjson",
+    "application/vnd.amazon.eventstream",
+    "text/event-stream",
+];
+
+/// Removes the choice of a form that cannot be read for its usage, for a call on a managed provider key.
+pub(super) fn ask_for_a_readable_answer(headers: &mut HeaderMap) {
+    for name in FORMS_OF_ANSWERS {
+        let is_readable = |value: &HeaderValue| {
+            value.to_str().is_ok_and(|forms| {
+                forms.split(',').all(|form| {
+                    let media_type = form.split(';').next().unwrap_or_default().trim();
+                    READABLE_FORMS.iter().any(|readable| media_type.eq_ignore_ascii_case(readable))
+                })
+            })
+        };
+        if !headers.get_all(name).iter().all(is_readable) {
+            headers.remove(name);
+        }
+    }
+}
+
 /// The prefix of headers by which a call chooses features of Amazon Bedrock: guardrails, latency, service tiers.
 const FEATURES_OF_BEDROCK: &str = "x-amzn-bedrock-";
 

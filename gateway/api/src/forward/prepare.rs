@@ -297,6 +297,9 @@ async fn finish(
             outgoing_headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
         headers::fit_managed_key(&mut outgoing_headers);
+        if provider.billed_by(&target) == BilledBy::Report {
+            headers::ask_for_a_readable_answer(&mut outgoing_headers);
+        }
         if provider.is_bedrock() {
             headers::fit_managed_key_of_bedrock(&mut outgoing_headers).map_err(|name| {
                 ApiError::issue([name.as_str()], "requests a feature that has no listed price")
@@ -322,6 +325,9 @@ async fn finish(
             return Err(ApiError::issue(["input"], "must be a text: the price is one for its characters"));
         }
         usage_limit = usage_limit.with_sent_characters(options.input_characters);
+    }
+    if is_managed {
+        usage_limit = usage_limit.counting(&size);
     }
     let provider_key_type = provider_key.key_type();
     let managed_key = match provider_key {

@@ -65,7 +65,8 @@ pub(crate) fn settle(
     end: ResponseEnd,
 ) -> Settled {
     let http_status = status.as_u16();
-    let UsageReport { reported, is_preliminary, raw_usage, response_id, model, timestamp } = report;
+    let UsageReport { reported, is_preliminary, raw_usage, response_id, model, timestamp, streamed_text } =
+        report;
     let failed = |reason, raw_usage| {
         Settled::Failed(Failed {
             reason,
@@ -108,10 +109,17 @@ pub(crate) fn settle(
         ResponseEnd::GivenUp(reason) if usage.is_none() || is_preliminary => Completeness::GivenUp(reason),
         ResponseEnd::Interrupted | ResponseEnd::GivenUp(_) => Completeness::Partial,
     };
+    let counted = match ending {
+        Completeness::GivenUp(_) | Completeness::Unread | Completeness::Implausible => {
+            limit.counted(streamed_text)
+        }
+        Completeness::Whole | Completeness::Partial => None,
+    };
     Settled::Metered(Metered {
         http_status,
         usage: usage.filter(|_| !is_implausible),
         ending,
+        counted,
         raw_usage,
         response_id,
         model,
@@ -120,11 +128,12 @@ pub(crate) fn settle(
 }
 
 /// The settlement of a call that was sent, and given up for `reason` before the provider's response.
-pub(crate) fn given_up_before_response(reason: FailureReason) -> Settled {
+pub(crate) fn given_up_before_response(reason: FailureReason, limit: UsageLimit) -> Settled {
     Settled::Metered(Metered {
         http_status: 0,
         usage: None,
         ending: Completeness::GivenUp(reason),
+        counted: limit.counted(0),
         raw_usage: None,
         response_id: None,
         model: None,
@@ -140,6 +149,7 @@ pub(super) fn leave_unsettled(request_id: RequestId, settled: &Settled, unsettle
             http_status,
             usage,
             ending,
+            counted,
             raw_usage,
             response_id,
             model,
@@ -149,7 +159,7 @@ pub(super) fn leave_unsettled(request_id: RequestId, settled: &Settled, unsettle
             let usage = usage.as_ref().and_then(|usage| serde_json::to_string(usage).ok());
             tracing::error!(
                 event = "forward.call_left_unsettled",
-                %request_id, http_status, usage, ?ending, raw_usage, response_id, model, ?provider_timestamp,
+                %request_id, http_status, usage, ?ending, ?counted, raw_usage, response_id, model, ?provider_timestamp,
                 "a call is left unsettled: charge it by the terms in its request.opened"
             );
         }
@@ -333,6 +343,7 @@ mod tests {
             http_status: 200,
             usage: Some(Usage::default()),
             ending: Completeness::Whole,
+            counted: None,
             raw_usage: None,
             response_id: Some("a provider's text".to_owned()),
             model: Some("another".to_owned()),

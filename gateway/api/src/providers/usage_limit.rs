@@ -1,6 +1,7 @@
 //! What is known of a call's usage before its answer: the most that one on a managed provider key may report (decision
 //! 0058), and the characters that were sent where the provider bills by them. Pure.
 
+use farthing_core::size_hint::SizeHint;
 use farthing_core::usage::{Split, Usage};
 
 /// How many times the limits of a model, as the catalogue lists them, are believed. Providers raise the limits of a model
@@ -13,6 +14,17 @@ pub(crate) struct UsageLimit {
     tokens: Split<Option<u64>>,
     /// The characters of the request, if the provider bills by them and its answer does not report them.
     sent_characters: Option<u64>,
+    /// What is counted if the usage stays unknown, of a call without an output limit.
+    counted: Option<Counted>,
+}
+
+/// What is known of a call without an output limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Counted {
+    /// The bytes of its body.
+    input_bytes: u64,
+    /// The most tokens that its model answers.
+    most_output: Option<u64>,
 }
 
 impl UsageLimit {
@@ -21,12 +33,31 @@ impl UsageLimit {
         let of_call =
             |tokens: Option<u64>| Some(tokens?.saturating_mul(TOLERANCE).saturating_mul(answers.max(1)));
         let tokens = Split { input: of_call(max_tokens.input), output: of_call(max_tokens.output) };
-        Self { tokens, sent_characters: None }
+        Self { tokens, sent_characters: None, counted: None }
     }
 
     /// The same for a call whose request has so many characters, by which its provider bills.
     pub(crate) fn with_sent_characters(self, sent_characters: Option<u64>) -> Self {
         Self { sent_characters, ..self }
+    }
+
+    /// The same for a call of this size on a managed provider key: without an output limit, it is counted.
+    pub(crate) fn counting(self, size: &SizeHint) -> Self {
+        let &SizeHint { input_bytes, model_output_tokens: most_output, .. } = size;
+        let is_unlimited = size.max_output_tokens.is_none() && size.input_characters.is_none();
+        Self { counted: is_unlimited.then_some(Counted { input_bytes, most_output }), ..self }
+    }
+
+    /// Whether the text of the answer is to be counted.
+    pub(crate) const fn counts_text(self) -> bool {
+        self.counted.is_some()
+    }
+
+    /// Upper bounds of the tokens of a call whose usage stays unknown and whose answer has streamed so many bytes of text.
+    pub(crate) fn counted(self, streamed_text: u64) -> Option<Split<u64>> {
+        let Counted { input_bytes, most_output } = self.counted?;
+        let output = most_output.map_or(streamed_text, |most| streamed_text.min(most));
+        Some(Split { input: input_bytes, output })
     }
 
     /// The usage of a call that was answered: what the answer reported, and the characters of the request if the answer
@@ -77,6 +108,19 @@ mod tests {
         assert_eq!(sent.with_what_was_sent(Some(characters(3))), Some(characters(3)));
         let both = Usage { tokens: Split { input: 1, output: 2 }, ..characters(7) };
         assert_eq!(sent.with_what_was_sent(Some(usage(1, 2))), Some(both));
+    }
+
+    #[test]
+    fn a_call_without_an_output_limit_is_counted() {
+        let size = SizeHint { input_bytes: 7, model_output_tokens: Some(100), ..SizeHint::default() };
+        let counted = |size, text| UsageLimit::default().counting(&size).counted(text);
+        assert_eq!(counted(size, 5), Some(Split { input: 7, output: 5 }));
+        assert_eq!(counted(size, 500), Some(Split { input: 7, output: 100 }));
+        let unlisted = SizeHint { model_output_tokens: None, ..size };
+        assert_eq!(counted(unlisted, 500), Some(Split { input: 7, output: 500 }));
+        assert_eq!(counted(SizeHint { max_output_tokens: Some(1), ..size }, 5), None);
+        assert_eq!(counted(SizeHint { input_characters: Some(1), ..size }, 5), None);
+        assert_eq!(UsageLimit::default().counted(5), None);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use farthing_core::ids::MerchantId;
-use farthing_shares::{Division, Shares};
+use farthing_shares::{Division, Full, Shares};
 use farthing_telemetry::{Counted, Gauge};
 use http::Extensions;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -59,20 +59,22 @@ impl CallInFlight {
         request: &Extensions,
     ) -> Result<(), ApiError> {
         let Some(call) = request.get::<Self>() else { return Ok(()) };
-        if !call.count_for(merchant_id, caller) {
-            return Err(ApiError::overloaded_by_merchant(GatewayLimit::CallsOfMerchant));
-        }
+        call.count_for(merchant_id, caller).map_err(ApiError::overloaded_by_merchant)?;
         let Some(rate) = &call.0.rate else { return Ok(()) };
         let too_fast = |TooFast| ApiError::overloaded_by_merchant(GatewayLimit::CallRateOfMerchant);
-        rate.wait(merchant_id).await.map_err(too_fast)
+        rate.wait(merchant_id, caller).await.map_err(too_fast)
     }
 
-    fn count_for(&self, merchant_id: MerchantId, caller: CallerKey) -> bool {
+    fn count_for(&self, merchant_id: MerchantId, caller: CallerKey) -> Result<(), GatewayLimit> {
         let Place { of_merchants, owner, .. } = &*self.0;
-        of_merchants.as_ref().is_none_or(|of_merchants| {
-            owner.get().is_some()
-                || (of_merchants.take(merchant_id, caller) && owner.set((merchant_id, caller)).is_ok())
-        })
+        if let Some(of_merchants) = of_merchants
+            && owner.get().is_none()
+        {
+            of_merchants.take(merchant_id, caller)?;
+            // Nobody else counts this call.
+            let _ = owner.set((merchant_id, caller));
+        }
+        Ok(())
     }
 }
 
@@ -128,8 +130,6 @@ impl CallsInFlight {
 /// The calls of each merchant.
 #[derive(Debug)]
 struct OfMerchants {
-    /// The most calls of one merchant.
-    most: usize,
     taken: Mutex<Taken>,
 }
 
@@ -156,10 +156,10 @@ impl OfMerchants {
     /// Of `all` calls, at most `most` of one merchant.
     fn new(all: usize, most: usize) -> Self {
         let shares = Shares::new(Division::of(all, most));
-        Self { most, taken: Mutex::new(Taken { shares, by_merchant: HashMap::new(), purge_at: MIN_PURGE }) }
+        Self { taken: Mutex::new(Taken { shares, by_merchant: HashMap::new(), purge_at: MIN_PURGE }) }
     }
 
-    fn take(&self, merchant_id: MerchantId, caller: CallerKey) -> bool {
+    fn take(&self, merchant_id: MerchantId, caller: CallerKey) -> Result<(), GatewayLimit> {
         let now = Instant::now();
         let mut taken = self.lock();
         if taken.by_merchant.len() >= taken.purge_at {
@@ -167,13 +167,17 @@ impl OfMerchants {
             taken.purge_at = MIN_PURGE.max(taken.by_merchant.len() * 2);
         }
         let Taken { shares, by_merchant, .. } = &mut *taken;
-        let left = self.most.checked_sub(shares.taken_by(&merchant_id) + 1);
+        let left = shares.room(&merchant_id).checked_sub(1);
         let of_merchant = by_merchant.entry(merchant_id).or_default();
-        let admits = of_merchant.admits(caller, left, now) && shares.take(merchant_id, 1).is_ok();
-        if admits {
-            of_merchant.count(caller);
+        if !of_merchant.admits(caller, left, now) {
+            return Err(GatewayLimit::CallsOfMerchant);
         }
-        admits
+        shares.take(merchant_id, 1).map_err(|full| match full {
+            Full::All => GatewayLimit::CallsLeftToMerchant,
+            Full::Owner => GatewayLimit::CallsOfMerchant,
+        })?;
+        of_merchant.count(caller);
+        Ok(())
     }
 
     fn free(&self, merchant_id: MerchantId, caller: CallerKey) {
@@ -194,7 +198,8 @@ impl OfMerchant {
     fn admits(&mut self, caller: CallerKey, left: Option<usize>, now: Instant) -> bool {
         // Also a call that is refused is one that its key wants.
         let is_shared = self.others_call(caller, now);
-        let Some(left) = left else { return false };
+        // What others do not leave is refused by the merchant's share.
+        let Some(left) = left else { return true };
         let own = self.by_caller.get(&caller).map_or(1, |calls| calls + 1);
         !is_shared || own == 1 || own <= TIMES_FREE * left
     }
@@ -267,14 +272,14 @@ mod tests {
         let [one, other] = [1, 2].map(merchant);
         let calls = calls(5, Some(1));
         let first = calls.begin(&Gauge::default()).unwrap();
-        assert!(first.count_for(one, FIRST));
-        assert!(first.clone().count_for(one, FIRST), "a call counts once");
+        assert_eq!(first.count_for(one, FIRST), Ok(()));
+        assert_eq!(first.clone().count_for(one, FIRST), Ok(()), "a call counts once");
         let second = calls.begin(&Gauge::default()).unwrap();
-        assert!(!second.count_for(one, FIRST));
-        assert!(second.count_for(other, FIRST));
+        assert_eq!(second.count_for(one, FIRST), Err(GatewayLimit::CallsOfMerchant));
+        assert_eq!(second.count_for(other, FIRST), Ok(()));
         drop(first);
         let third = calls.begin(&Gauge::default()).unwrap();
-        assert!(third.count_for(one, FIRST), "a call has ended");
+        assert_eq!(third.count_for(one, FIRST), Ok(()), "a call has ended");
         drop((second, third));
         let of_merchants = calls.of_merchants.unwrap();
         let taken = of_merchants.lock();
@@ -284,7 +289,7 @@ mod tests {
 
     /// Takes as many calls as the key gets, and returns their number.
     fn take_all(of: &OfMerchants, caller: CallerKey) -> usize {
-        (0..10_000).take_while(|_| of.take(merchant(1), caller)).count()
+        (0..10_000).take_while(|_| of.take(merchant(1), caller).is_ok()).count()
     }
 
     #[tokio::test(start_paused = true)]
@@ -309,18 +314,29 @@ mod tests {
     fn merchants_that_hold_all_calls_they_get_leave_some_to_others() {
         const CALLS: usize = 4_096;
         let of = OfMerchants::new(CALLS, CALLS / 2);
-        let got = |number| (0..CALLS).take_while(|_| of.take(merchant(number), FIRST)).count();
+        let got = |number| (0..CALLS).take_while(|_| of.take(merchant(number), FIRST).is_ok()).count();
         assert_eq!(got(1), CALLS / 2);
         let further: Vec<_> = (2..=32).map(got).collect();
         assert!(further.iter().all(|calls| *calls >= 32), "{further:?}");
+        assert_eq!(of.take(merchant(2), FIRST), Err(GatewayLimit::CallsLeftToMerchant));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_keys_of_a_merchant_share_what_other_merchants_leave_to_it() {
+        let of = OfMerchants::new(2_048, 1_024);
+        (0..1_024).for_each(|_| of.take(merchant(2), FIRST).unwrap());
+        of.take(merchant(1), SECOND).unwrap();
+        let greedy = take_all(&of, FIRST);
+        assert!((250..300).contains(&greedy), "three quarters of 362: {greedy}");
+        assert_eq!(of.take(merchant(1), SECOND), Ok(()));
     }
 
     #[tokio::test(start_paused = true)]
     async fn merchants_that_do_not_call_are_forgotten() {
         let of = OfMerchants::new(4, 1);
-        assert!(of.take(merchant(0), FIRST));
+        of.take(merchant(0), FIRST).unwrap();
         for number in 1..10 * MIN_PURGE as u128 {
-            assert!(of.take(merchant(number), FIRST));
+            of.take(merchant(number), FIRST).unwrap();
             of.free(merchant(number), FIRST);
             tokio::time::advance(CALLS_WITHIN / 256).await;
         }

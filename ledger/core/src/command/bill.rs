@@ -10,7 +10,7 @@ use crate::meter::{Payer, RateType, Terms};
 use crate::model_price::{ListPrice, ModelPrice};
 use crate::money::{Amount, Error};
 use crate::pricing::{self, Bound, Fee, ModelCost, SizeHint};
-use crate::usage::Usage;
+use crate::usage::{Split, Usage};
 
 /// The instance's settings for admission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -245,16 +245,17 @@ pub(super) fn charges_hold(opened: &RequestOpened) -> bool {
 
 /// The bill of a call of which no more than `usage` became known, with the part that is charged because of that. The
 /// instance pays its provider for a call on a managed key, whatever became known. So the payer of the provider's cost
-/// pays the whole hold on its wallet; what `usage` does not explain of it counts as cost of the input. If `usage` costs
-/// more, it is charged alone.
+/// pays the whole hold on its wallet, or the bound by what was `counted` if that is more; what `usage` does not explain of
+/// it counts as cost of the input. If `usage` costs more, it is charged alone, and so is a call whose cost no usage changes.
 pub(super) fn bill_of_hold(
     opened: &RequestOpened,
     usage: &Usage,
+    counted: Option<Split<u64>>,
     tier_usage: Decimal,
 ) -> Result<(Bill, Amount), Error> {
     let conditions = Conditions::of(opened);
     let mut bill = bill(conditions, usage, tier_usage)?;
-    if !charges_hold(opened) {
+    if !charges_hold(opened) || is_cost_exact(opened.model_price.as_ref()) {
         return Ok((bill, Amount::ZERO));
     }
     let (held, billed) = match Payers::of(conditions).model_cost {
@@ -262,11 +263,32 @@ pub(super) fn bill_of_hold(
         Some(Payer::Merchant) => (opened.hold.merchant, &mut bill.on_merchant),
         None => return Ok((bill, Amount::ZERO)),
     };
-    let rest = held.minus(*billed)?.max(Amount::ZERO);
+    let owed = held.max(bound_by_count(opened.model_price.as_ref(), counted));
+    let rest = owed.minus(*billed)?.max(Amount::ZERO);
     *billed = billed.plus(rest)?;
     bill.model_cost.input = bill.model_cost.input.plus(rest)?;
     bill.model_cost.total = bill.model_cost.total.plus(rest)?;
     Ok((bill, rest))
+}
+
+/// Whether a call costs the same whatever it uses: its price is one per call, or zero.
+fn is_cost_exact(price: Option<&ModelPrice>) -> bool {
+    price.is_some_and(|price| matches!(pricing::max_model_cost(price, SizeHint::default()), Bound::Exact(_)))
+}
+
+/// What a call without an output limit costs at most, as far as its input and what was streamed of its output are counted.
+fn bound_by_count(price: Option<&ModelPrice>, counted: Option<Split<u64>>) -> Amount {
+    let Some((price, counted)) = price.zip(counted) else { return Amount::ZERO };
+    let size = SizeHint {
+        max_output_tokens: Some(counted.output),
+        input_bytes: counted.input,
+        ..SizeHint::default()
+    };
+    match pricing::max_model_cost(price, size) {
+        Bound::Exact(bound) | Bound::AtMost(bound) => bound,
+        // Nothing is counted of a price per second or per character.
+        Bound::Unknown => Amount::ZERO,
+    }
 }
 
 /// The hold of a call on a spend key with a spend limit, and what the call takes of the limit until it ends: an upper bound

@@ -43,7 +43,7 @@ impl RecomputedBill {
     pub fn of(opened: &RequestOpened, metered: &RequestMetered) -> Result<Self, Error> {
         let (usage, tier_usage) = (&metered.usage, metered.tier_position);
         if metered.marks.contains(&Mark::HoldCharged) {
-            return Ok(Self::from(bill_of_hold(opened, usage, tier_usage)?.0));
+            return Ok(Self::from(bill_of_hold(opened, usage, metered.counted, tier_usage)?.0));
         }
         let conditions = Conditions::of(opened);
         let full = bill(conditions, usage, tier_usage)?;

@@ -18,7 +18,7 @@ use crate::hold_scope::{CreditScope, HoldScope};
 use crate::ids::{CustomerId, MeterId, PaymentId, RequestId, WalletId};
 use crate::money::{self, Amount};
 use crate::state::{self, Holder, StateCache, Wallet};
-use crate::usage::Usage;
+use crate::usage::{Split, Usage};
 
 /// An automatic payment that a settlement requests has the id of its request, with some of the highest bits of the
 /// random part flipped, so that it differs from the id of every other payment.
@@ -35,6 +35,10 @@ pub struct Metered {
     pub usage: Option<Usage>,
     /// Whether the response was complete.
     pub ending: Completeness,
+    /// What was counted of a call without an output limit whose usage stays unknown, as upper bounds of its tokens: the bytes
+    /// of its body, and those of the text that was streamed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counted: Option<Split<u64>>,
     /// The raw usage, stored if it is not believed.
     pub raw_usage: Option<String>,
     /// The provider's own id of its response.
@@ -164,7 +168,7 @@ impl SettleRequest {
         };
         let mut is_implausible = metered.ending == Completeness::Implausible;
         let (bill, charged_of_hold) = if is_usage_open {
-            bill_of_hold(opened, &usage, position)?
+            bill_of_hold(opened, &usage, metered.counted, position)?
         } else {
             let conditions = Conditions::of(opened);
             let mut bill = bill(conditions, &usage, position)?;
@@ -205,6 +209,7 @@ impl SettleRequest {
             hold: opened.hold,
             http_status: metered.http_status,
             usage,
+            counted: metered.counted.filter(|_| is_usage_open && charges_hold(opened)),
             tier_position: position,
             units: bill.units,
             model_cost: bill.model_cost,

@@ -18,7 +18,7 @@ use crate::money;
 use crate::money::Amount;
 use crate::pricing::Fee;
 use crate::pricing::ModelCost;
-use crate::usage::Usage;
+use crate::usage::{Split, Usage};
 
 area! {
     /// The events of one call.
@@ -251,6 +251,10 @@ pub struct RequestMetered {
     pub http_status: u16,
     /// The usage reported by the provider.
     pub usage: Usage,
+    /// What the gateway counted of a call without an output limit whose usage stayed unknown, as upper bounds of its tokens:
+    /// the bytes of its body, and those of the text that was streamed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counted: Option<Split<u64>>,
     /// The tier usage before the call, in the units of the fee.
     pub tier_position: Decimal,
     /// The units counted on the meter.

@@ -120,6 +120,7 @@ mod tests {
             http_status,
             usage: None,
             ending,
+            counted: None,
             raw_usage: None,
             response_id: (http_status != 0).then(|| "a response".to_owned()),
             model: None,

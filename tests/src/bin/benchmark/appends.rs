@@ -285,6 +285,7 @@ async fn client(
             http_status: 200,
             usage: Some(Usage::default()),
             ending: Completeness::Whole,
+            counted: None,
             raw_usage: None,
             response_id: Some("chatcmpl-benchmark".to_owned()),
             model: Some("a-model".to_owned()),

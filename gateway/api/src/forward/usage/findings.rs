@@ -7,6 +7,7 @@ use super::document::Member;
 use super::framing::Framing;
 use super::provider_text::{answered_string, clean_answer};
 use super::shape::{ReportedUsage, Shape, TokenCounts};
+use super::streamed_text::StreamedText;
 
 /// The facts that a provider's answer reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,6 +20,8 @@ pub(crate) struct UsageReport {
     pub(crate) response_id: Option<String>,
     pub(crate) model: Option<String>,
     pub(crate) timestamp: Option<DateTime<Utc>>,
+    /// The bytes of the text that was streamed, if they were to be counted.
+    pub(crate) streamed_text: u64,
 }
 
 /// The longest raw usage that is stored, in characters.
@@ -45,6 +48,7 @@ pub(super) struct Findings {
     response_id: Option<String>,
     model: Option<String>,
     timestamp: Option<DateTime<Utc>>,
+    streamed_text: Option<StreamedText>,
     /// The number of members found.
     members: u64,
     /// Whether there were more members than were to be read.
@@ -62,9 +66,15 @@ impl Findings {
             response_id: None,
             model: None,
             timestamp: None,
+            streamed_text: None,
             members: 0,
             has_too_many: false,
         }
+    }
+
+    /// Counts the text, too.
+    pub(super) fn count_text(&mut self) {
+        self.streamed_text = Some(StreamedText::default());
     }
 
     /// Reads the counts in the headers of an answer, where its provider gives them. What the body reports replaces them.
@@ -88,9 +98,13 @@ impl Findings {
             response_id,
             model,
             timestamp,
+            streamed_text,
             members,
             has_too_many,
         } = self;
+        if let Some(text) = streamed_text {
+            text.feed(bytes);
+        }
         framing.feed(bytes, |member, text| {
             *members += 1;
             if *members > max_members {
@@ -134,11 +148,13 @@ impl Findings {
 
     /// The facts of an answer that was read so far.
     pub(super) fn report(self, extent: Extent) -> UsageReport {
-        let is_stream = matches!(self.framing, Framing::Events(_) | Framing::Messages(_));
+        let is_stream = matches!(self.framing, Framing::Events(..) | Framing::Messages(_));
         let is_preliminary = is_stream && self.has_first_usage_alone;
         let reported = match (self.counts.reported(self.shape), extent) {
             (ReportedUsage::Nothing, Extent::Partial) => ReportedUsage::Unread,
-            (ReportedUsage::Nothing, Extent::Whole) if self.framing.is_of_another_form() => {
+            (ReportedUsage::Nothing, Extent::Whole)
+                if self.framing.is_of_another_form() || self.framing.is_within_document() =>
+            {
                 ReportedUsage::Unread
             }
             (ReportedUsage::Usage(_), Extent::Partial) if is_preliminary => ReportedUsage::Unread,
@@ -151,6 +167,7 @@ impl Findings {
             response_id: self.response_id,
             model: self.model,
             timestamp: self.timestamp,
+            streamed_text: self.streamed_text.as_ref().map_or(0, StreamedText::bytes),
         }
     }
 }

@@ -8,8 +8,8 @@ use super::event_stream::EventStream;
 pub(super) enum Framing {
     /// One or more JSON documents, newline-delimited or not, with the first byte of the body that is no white space.
     Json(Document, Option<u8>),
-    /// `text/event-stream`.
-    Events(Events),
+    /// `text/event-stream`, with the same byte.
+    Events(Events, Option<u8>),
     /// Amazon's binary event stream.
     Messages(Box<EventStream>),
 }
@@ -18,7 +18,7 @@ impl Framing {
     pub(super) fn of(content_type: &str, selection: MemberSelection) -> Self {
         let media_type = content_type.split(';').next().unwrap_or_default().trim();
         if media_type.eq_ignore_ascii_case("text/event-stream") {
-            Self::Events(Events::new(selection))
+            Self::Events(Events::new(selection), None)
         } else if media_type.eq_ignore_ascii_case("application/vnd.amazon.eventstream") {
             Self::Messages(Box::new(EventStream::new(selection)))
         } else {
@@ -30,7 +30,7 @@ impl Framing {
     pub(super) fn is_within_document(&self) -> bool {
         match self {
             Self::Json(document, _) => document.is_begun(),
-            Self::Events(events) => events.document.is_begun(),
+            Self::Events(events, _) => events.document.is_begun(),
             Self::Messages(messages) => messages.is_within_message(),
         }
     }
@@ -39,20 +39,19 @@ impl Framing {
     pub(super) const fn is_of_another_form(&self) -> bool {
         match self {
             Self::Json(_, first) => !matches!(first, None | Some(b'{' | b'[')),
-            Self::Events(events) => events.has_lines && !events.has_data,
+            // A comment, or a line of a field: `data`, `event`, `id` or `retry`.
+            Self::Events(_, first) => !matches!(first, None | Some(b':' | b'd' | b'e' | b'i' | b'r')),
             Self::Messages(_) => false,
         }
     }
 
     pub(super) fn feed(&mut self, bytes: &[u8], tell: impl FnMut(Member, &str)) {
+        if let Self::Json(_, first @ None) | Self::Events(_, first @ None) = self {
+            *first = bytes.iter().copied().find(|byte| !is_white_space(*byte));
+        }
         match self {
-            Self::Json(document, first) => {
-                if first.is_none() {
-                    *first = bytes.iter().copied().find(|byte| !is_white_space(*byte));
-                }
-                document.feed(bytes, tell);
-            }
-            Self::Events(events) => events.feed(bytes, tell),
+            Self::Json(document, _) => document.feed(bytes, tell),
+            Self::Events(events, _) => events.feed(bytes, tell),
             Self::Messages(messages) => messages.feed(bytes, tell),
         }
     }
@@ -84,17 +83,11 @@ pub(super) struct Events {
     document: Document,
     line: SseLine,
     after_return: bool,
-    /// Whether there was a line that is not blank.
-    has_lines: bool,
-    /// Whether one of them was data.
-    has_data: bool,
 }
 
 impl Events {
     fn new(selection: MemberSelection) -> Self {
-        let (line, after_return) = (SseLine::Field(0), false);
-        let document = Document::new(selection);
-        Self { document, line, after_return, has_lines: false, has_data: false }
+        Self { document: Document::new(selection), line: SseLine::Field(0), after_return: false }
     }
 
     fn feed(&mut self, mut bytes: &[u8], mut tell: impl FnMut(Member, &str)) {
@@ -112,13 +105,11 @@ impl Events {
                 bytes = rest;
                 continue;
             }
-            self.has_lines = true;
             match self.line {
                 SseLine::Field(at) if DATA.get(at) == Some(first) => {
                     self.line = SseLine::Field(at + 1);
                     if at + 1 == DATA.len() {
                         self.line = SseLine::Blank;
-                        self.has_data = true;
                         // The lines of an event's data are joined by a line feed.
                         self.document.feed(b"\n", &mut tell);
                     }
@@ -222,7 +213,9 @@ mod tests {
             ("text/event-stream", "", false),
             ("text/event-stream", "\n\n", false),
             ("text/event-stream", "event: x\ndata: 1\n\n", false),
-            ("text/event-stream", "data", true),
+            ("text/event-stream", ": ping\n\nretry: 1\n\n", false),
+            ("text/event-stream", "retry: 1\n\n", false),
+            ("text/event-stream", "\n<html>", true),
             ("text/event-stream", "{\"usage\":1}", true),
         ] {
             for chunk in [1, 1000] {

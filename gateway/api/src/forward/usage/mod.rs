@@ -26,6 +26,7 @@ mod provider_text;
 mod request;
 mod scanner;
 mod shape;
+mod streamed_text;
 mod unpriced;
 
 pub(crate) use self::bedrock_forms::has_known_form;

@@ -74,6 +74,7 @@ impl Reading {
             response_id: None,
             model: None,
             timestamp: None,
+            streamed_text: 0,
         };
         Self { report, is_within_document: false }
     }
@@ -96,12 +97,20 @@ enum Stage {
 }
 
 impl Scanner {
-    /// A scanner for an answer with these headers from a provider that reports in `shape`. A compressed one takes
-    /// from its merchant's share.
-    pub(crate) fn new(shape: Shape, headers: &HeaderMap, take: impl FnOnce() -> CallShare) -> Self {
+    /// A scanner for an answer with these headers from a provider that reports in `shape`. It also counts the text of the
+    /// answer, if that may be charged. A compressed answer takes from its merchant's share.
+    pub(crate) fn new(
+        shape: Shape,
+        headers: &HeaderMap,
+        counts_text: bool,
+        take: impl FnOnce() -> CallShare,
+    ) -> Self {
         let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let mut findings = Findings::new(shape, text(CONTENT_TYPE));
         findings.read_headers(headers);
+        if counts_text {
+            findings.count_text();
+        }
         let coding = Coding::of_response(headers);
         Self(match coding {
             Coding::Identity => Stage::Plain(Box::new(findings)),
@@ -405,7 +414,7 @@ pub(super) mod tests {
         let coding = coding.strip_prefix("raw ").unwrap_or(coding);
         headers.insert(CONTENT_ENCODING, HeaderValue::from_str(coding).unwrap());
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
-        Scanner::new(Shape::OpenAi, &headers, || share(decoders, 1))
+        Scanner::new(Shape::OpenAi, &headers, false, || share(decoders, 1))
     }
 
     /// Reads these bytes as far as they can be read.

@@ -140,6 +140,7 @@ impl Report {
                 http_status: HTTP_STATUS,
                 usage: counts.and_then(Counts::usage),
                 ending: Completeness::Whole,
+                counted: None,
                 raw_usage: None,
                 response_id: body.response_id.map(|id| id.0),
                 model: body.model.map(|model| model.0),

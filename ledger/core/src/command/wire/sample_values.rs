@@ -124,6 +124,7 @@ pub(super) fn metered() -> Metered {
             seconds: Split { input: decimal("0.10"), output: decimal("79228162514264337593543950335") },
         }),
         ending: Completeness::Partial,
+        counted: Some(Split { input: u64::MAX, output: 0 }),
         raw_usage: Some(text("{\"tokens\": 1e999}")),
         response_id: Some(text("chatcmpl-123")),
         model: Some(text("gpt-4o")),

@@ -170,6 +170,7 @@ impl Years {
             http_status: 200,
             usage: None,
             ending: Completeness::Whole,
+            counted: None,
             raw_usage: None,
             response_id: None,
             model: None,

@@ -58,6 +58,7 @@ impl Years {
                 http_status: 200,
                 usage: Some(Usage { tokens: Split { input: tokens.into(), output: 0 }, ..Usage::default() }),
                 ending: Completeness::Whole,
+                counted: None,
                 raw_usage: None,
                 response_id: None,
                 model: None,

@@ -55,6 +55,7 @@ impl CallEnd {
                         ..Usage::default()
                     }),
                     ending: Completeness::Whole,
+                    counted: None,
                     raw_usage: None,
                     response_id: None,
                     model: None,

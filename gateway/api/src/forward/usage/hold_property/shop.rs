@@ -196,6 +196,7 @@ impl Shop {
             http_status: 200,
             usage: Some(usage),
             ending: Completeness::Whole,
+            counted: None,
             raw_usage: None,
             response_id: None,
             model: None,
