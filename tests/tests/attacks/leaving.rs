@@ -147,8 +147,14 @@ fn a_stream_without_an_output_limit_that_is_left_is_charged_what_was_streamed() 
             managed.openai.endpoint_ending("/v1/chat/completions", move |_| vec![Step::Wait(waits.clone())]);
         let asked =
             json!({"model": "gpt-4o", "stream": true, "messages": [{"role": "user", "content": "x"}]});
-        let (customer, poor) = (merchant.customer("100").await, merchant.customer("0.02").await);
-        let meter = cancelling_meter(&merchant, "wallet").await;
+        let (customer, poor) =
+            (merchant.customer("100").await, merchant.customer_called("poor", "0.02").await);
+        let meter = merchant
+            .meter(json!({
+                "name": "no fee", "rate_type": "fixed", "tier_type": "requests", "tiers": [{"start": 0, "rate": "0"}],
+                "base_cost_payer": "wallet", "service_charge_payer": "merchant", "on_disconnect": "cancel",
+            }))
+            .await;
         for customer in [&customer, &poor] {
             let credential = merchant.billing(customer, &meter);
             let call = forward("POST", &endpoint.url).json(&asked).bearer(&credential);
@@ -167,8 +173,8 @@ fn a_stream_without_an_output_limit_that_is_left_is_charged_what_was_streamed() 
             assert_eq!(metered["marks"][0], "usage_missing");
             assert_eq!(metered["usage"]["tokens"], json!({"input": 0, "output": 0}));
             let cost = dollars(usize::try_from(body).unwrap(), whole.len());
-            assert_eq!(metered["total_request_cost"], cost, "{metered}");
-            assert_ne!(cost, opened["hold"]["wallet"].as_str().unwrap());
+            assert_eq!(metered["model_cost"]["total"], cost, "{metered}");
+            assert_eq!(opened["hold"]["wallet"], "0.0100000000", "the default hold");
             let marks: Vec<_> =
                 metered["marks"].as_array().unwrap().iter().map(|mark| mark.as_str().unwrap()).collect();
             if customer.id == poor.id {
@@ -177,6 +183,7 @@ fn a_stream_without_an_output_limit_that_is_left_is_charged_what_was_streamed() 
             } else {
                 assert_eq!(marks, ["usage_missing", "hold_charged", "partial"]);
                 assert_eq!(metered["total_wallet_cost"], cost);
+                assert_eq!(metered["total_merchant_cost"], "0.0000000000");
             }
         }
         // Of a call that is left before its response the input is counted; the default hold is more here.

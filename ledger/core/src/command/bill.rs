@@ -245,7 +245,7 @@ pub(super) fn charges_hold(opened: &RequestOpened) -> bool {
 
 /// The bill of a call of which no more than `usage` became known, with the part that is charged because of that. The
 /// instance pays its provider for a call on a managed key, whatever became known. So the payer of the provider's cost
-/// pays the whole hold on its wallet, or the bound by what was `counted` if that is more; what `usage` does not explain of
+/// pays the whole hold on its wallet, and at least a provider's cost of what was `counted`; what `usage` does not explain of
 /// it counts as cost of the input. If `usage` costs more, it is charged alone, and so is a call whose cost no usage changes.
 pub(super) fn bill_of_hold(
     opened: &RequestOpened,
@@ -263,8 +263,9 @@ pub(super) fn bill_of_hold(
         Some(Payer::Merchant) => (opened.hold.merchant, &mut bill.on_merchant),
         None => return Ok((bill, Amount::ZERO)),
     };
-    let owed = held.max(bound_by_count(opened.model_price.as_ref(), counted));
-    let rest = owed.minus(*billed)?.max(Amount::ZERO);
+    let cost_by_count = bound_by_count(opened.model_price.as_ref(), counted);
+    let uncounted = cost_by_count.minus(bill.model_cost.total)?;
+    let rest = held.minus(*billed)?.max(uncounted).max(Amount::ZERO);
     *billed = billed.plus(rest)?;
     bill.model_cost.input = bill.model_cost.input.plus(rest)?;
     bill.model_cost.total = bill.model_cost.total.plus(rest)?;
