@@ -56,6 +56,7 @@ impl Answer {
     }
 
     /// This answer over TCP alone.
+    #[must_use]
     pub fn over_tcp(self) -> Self {
         Self::OverTcp(Box::new(self))
     }

@@ -291,7 +291,7 @@ async fn pass_back(
         let report = scanner.finish(&forwarder.tasks).await.report;
         let settlement = settle(parts.status, report, source.usage_limit, ResponseEnd::Complete);
         let settling = source.exchange.ended(&settlement);
-        settling.run(settled(&forwarder, call, opening, settlement, closing)).await?;
+        settling.run(Box::pin(settled(&forwarder, call, opening, settlement, closing))).await?;
         source.times.passed_on(&forwarder.app.metrics.forward);
         Body::empty()
     } else {

@@ -148,7 +148,7 @@ mod tests {
     async fn a_key_that_repeats_its_calls_leaves_turns_to_the_other_keys() {
         let rate = rate(100);
         let now = Instant::now();
-        let mut greedy = || std::iter::from_fn(|| rate.take(merchant(1), FIRST, Instant::now()).ok()).count();
+        let greedy = || std::iter::from_fn(|| rate.take(merchant(1), FIRST, Instant::now()).ok()).count();
         assert_eq!(greedy(), 150);
         assert_eq!(rate.take(merchant(1), SECOND, now), Ok(Duration::from_millis(510)));
         let mut admitted = 0;

@@ -48,7 +48,7 @@ pub(super) struct Findings {
     response_id: Option<String>,
     model: Option<String>,
     timestamp: Option<DateTime<Utc>>,
-    streamed_text: Option<StreamedText>,
+    streamed_text: Option<Box<StreamedText>>,
     /// The number of members found.
     members: u64,
     /// Whether there were more members than were to be read.
@@ -74,7 +74,7 @@ impl Findings {
 
     /// Counts the text, too.
     pub(super) fn count_text(&mut self) {
-        self.streamed_text = Some(StreamedText::default());
+        self.streamed_text = Some(Box::default());
     }
 
     /// Reads the counts in the headers of an answer, where its provider gives them. What the body reports replaces them.
@@ -167,7 +167,7 @@ impl Findings {
             response_id: self.response_id,
             model: self.model,
             timestamp: self.timestamp,
-            streamed_text: self.streamed_text.as_ref().map_or(0, StreamedText::bytes),
+            streamed_text: self.streamed_text.as_ref().map_or(0, |text| text.bytes()),
         }
     }
 }

@@ -13,7 +13,7 @@ use farthing_core::model_price::ListPrice;
 use farthing_core::pricing::SizeHint;
 use farthing_core::secret::KeyHash;
 use farthing_core::state::EvolveError;
-use farthing_core::usage::Usage;
+use farthing_core::usage::{Split, Usage};
 use rust_decimal::Decimal;
 use ulid::Ulid;
 
@@ -244,7 +244,9 @@ impl Shop {
                         Ended::Left { .. } => Completeness::GivenUp(FailureReason::CallerGone),
                         Ended::Silent | Ended::Failed => Completeness::Whole,
                     },
-                    counted: None,
+                    // More or less than the hold, by the number of the request.
+                    counted: matches!(how, Ended::Left { .. })
+                        .then(|| Split { input: u64::from(request), output: u64::from(request) << 8 }),
                     raw_usage: None,
                     response_id: None,
                     model: None,
@@ -280,7 +282,10 @@ impl Shop {
                 let is_of_hold = event.marks.contains(&Mark::HoldCharged);
                 assert!(!is_of_hold || (is_managed && is_priced), "only managed calls");
                 assert!(!is_managed || paid >= event.model_cost.total, "the provider is paid: {event:?}");
-                assert!(usage.is_some() || (is_managed && is_priced && paid <= held), "{event:?}");
+                assert!(event.counted.is_none() || (is_managed && is_priced), "{event:?}");
+                let fees = event.fee.amount.plus(event.service_charge.amount).unwrap();
+                let owed = held.max(event.model_cost.total.plus(fees).unwrap());
+                assert!(usage.is_some() || (is_managed && is_priced && paid <= owed), "{event:?}");
             }
             (Event::Request(RequestEvent::Failed(event)), Ended::Left { usage: None }) => {
                 assert_eq!(event.reason, FailureReason::CallerGone);
