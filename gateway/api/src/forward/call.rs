@@ -205,7 +205,7 @@ async fn forward(
         FailureReason::CallerGone | FailureReason::ProviderTimeout | FailureReason::Abandoned
             if sent.is_set() =>
         {
-            given_up_before_response(reason, usage_limit)
+            given_up_before_response(reason)
         }
         reason => Settled::Failed(Failed::because(reason)),
     };

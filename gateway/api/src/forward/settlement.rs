@@ -128,12 +128,12 @@ pub(crate) fn settle(
 }
 
 /// The settlement of a call that was sent, and given up for `reason` before the provider's response.
-pub(crate) fn given_up_before_response(reason: FailureReason, limit: UsageLimit) -> Settled {
+pub(crate) fn given_up_before_response(reason: FailureReason) -> Settled {
     Settled::Metered(Metered {
         http_status: 0,
         usage: None,
         ending: Completeness::GivenUp(reason),
-        counted: limit.counted(0),
+        counted: None,
         raw_usage: None,
         response_id: None,
         model: None,

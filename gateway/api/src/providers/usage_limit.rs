@@ -21,8 +21,8 @@ pub(crate) struct UsageLimit {
 /// What is known of a call without an output limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Counted {
-    /// The bytes of its body.
-    input_bytes: u64,
+    /// The bytes of its body, and at most the tokens that its model reads.
+    input: u64,
     /// The most tokens that its model answers.
     most_output: Option<u64>,
 }
@@ -43,9 +43,10 @@ impl UsageLimit {
 
     /// The same for a call of this size on a managed provider key: without an output limit, it is counted.
     pub(crate) fn counting(self, size: &SizeHint) -> Self {
-        let &SizeHint { input_bytes, model_output_tokens: most_output, .. } = size;
         let is_unlimited = size.max_output_tokens.is_none() && size.input_characters.is_none();
-        Self { counted: is_unlimited.then_some(Counted { input_bytes, most_output }), ..self }
+        let most_input = self.tokens.input.map_or(u64::MAX, |tokens| tokens / TOLERANCE);
+        let (input, most_output) = (size.input_bytes.min(most_input), size.model_output_tokens);
+        Self { counted: is_unlimited.then_some(Counted { input, most_output }), ..self }
     }
 
     /// Whether the text of the answer is to be counted.
@@ -54,10 +55,11 @@ impl UsageLimit {
     }
 
     /// Upper bounds of the tokens of a call whose usage stays unknown and whose answer has streamed so many bytes of text.
+    /// Without any nothing is counted: the provider may have refused the call.
     pub(crate) fn counted(self, streamed_text: u64) -> Option<Split<u64>> {
-        let Counted { input_bytes, most_output } = self.counted?;
+        let Counted { input, most_output } = self.counted.filter(|_| streamed_text > 0)?;
         let output = most_output.map_or(streamed_text, |most| streamed_text.min(most));
-        Some(Split { input: input_bytes, output })
+        Some(Split { input, output })
     }
 
     /// The usage of a call that was answered: what the answer reported, and the characters of the request if the answer
@@ -116,6 +118,9 @@ mod tests {
         let counted = |size, text| UsageLimit::default().counting(&size).counted(text);
         assert_eq!(counted(size, 5), Some(Split { input: 7, output: 5 }));
         assert_eq!(counted(size, 500), Some(Split { input: 7, output: 100 }));
+        assert_eq!(counted(size, 0), None);
+        let short = UsageLimit::new(Split { input: Some(3), output: Some(100) }, 2).counting(&size);
+        assert_eq!(short.counted(5), Some(Split { input: 6, output: 5 }));
         let unlisted = SizeHint { model_output_tokens: None, ..size };
         assert_eq!(counted(unlisted, 500), Some(Split { input: 7, output: 500 }));
         assert_eq!(counted(SizeHint { max_output_tokens: Some(1), ..size }, 5), None);

@@ -246,7 +246,7 @@ pub(super) fn charges_hold(opened: &RequestOpened) -> bool {
 /// The bill of a call of which no more than `usage` became known, with the part that is charged because of that. The
 /// instance pays its provider for a call on a managed key, whatever became known. So the payer of the provider's cost
 /// pays the whole hold on its wallet, and at least a provider's cost of what was `counted`; what `usage` does not explain of
-/// it counts as cost of the input. If `usage` costs more, it is charged alone, and so is a call whose cost no usage changes.
+/// it counts as cost of the input. If `usage` costs more, it is charged alone.
 pub(super) fn bill_of_hold(
     opened: &RequestOpened,
     usage: &Usage,
@@ -255,7 +255,7 @@ pub(super) fn bill_of_hold(
 ) -> Result<(Bill, Amount), Error> {
     let conditions = Conditions::of(opened);
     let mut bill = bill(conditions, usage, tier_usage)?;
-    if !charges_hold(opened) || is_cost_exact(opened.model_price.as_ref()) {
+    if !charges_hold(opened) {
         return Ok((bill, Amount::ZERO));
     }
     let (held, billed) = match Payers::of(conditions).model_cost {
@@ -273,8 +273,11 @@ pub(super) fn bill_of_hold(
 }
 
 /// Whether a call costs the same whatever it uses: its price is one per call, or zero.
-fn is_cost_exact(price: Option<&ModelPrice>) -> bool {
-    price.is_some_and(|price| matches!(pricing::max_model_cost(price, SizeHint::default()), Bound::Exact(_)))
+pub(super) fn is_cost_exact(opened: &RequestOpened) -> bool {
+    opened
+        .model_price
+        .as_ref()
+        .is_some_and(|price| matches!(pricing::max_model_cost(price, SizeHint::default()), Bound::Exact(_)))
 }
 
 /// What a call without an output limit costs at most, as far as its input and what was streamed of its output are counted.

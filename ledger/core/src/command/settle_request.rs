@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use ulid::Ulid;
 
 use super::auto_recharge::Need;
-use super::bill::{Conditions, bill, bill_of_hold, charges_hold, is_above_max_fee};
+use super::bill::{Conditions, bill, bill_of_hold, charges_hold, is_above_max_fee, is_cost_exact};
 use super::decision::{Command, DecideError, Decision};
 use super::refusal::{Refusal, RequestRefusal};
 use crate::event::{
@@ -165,7 +165,7 @@ impl SettleRequest {
             Completeness::Whole | Completeness::Partial => false,
             Completeness::Unread => metered.usage.is_none(),
             Completeness::GivenUp(_) | Completeness::Implausible => true,
-        };
+        } && !is_cost_exact(opened);
         let mut is_implausible = metered.ending == Completeness::Implausible;
         let (bill, charged_of_hold) = if is_usage_open {
             bill_of_hold(opened, &usage, metered.counted, position)?

@@ -102,7 +102,7 @@ impl Findings {
             members,
             has_too_many,
         } = self;
-        if let Some(text) = streamed_text {
+        if let (Some(text), Framing::Json(..) | Framing::Events(..)) = (streamed_text, &*framing) {
             text.feed(bytes);
         }
         framing.feed(bytes, |member, text| {

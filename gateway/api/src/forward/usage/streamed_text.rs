@@ -2,7 +2,7 @@
 //! before its usage is reported and that has no output limit.
 
 /// The members whose texts are output, in the formats of the built-in providers.
-const TEXTS: [&[u8]; 10] = [
+const TEXTS: [&[u8]; 12] = [
     b"content",
     b"text",
     b"delta",
@@ -12,6 +12,8 @@ const TEXTS: [&[u8]; 10] = [
     b"refusal",
     b"arguments",
     b"partial_json",
+    b"input",
+    b"tool_plan",
     b"transcript",
 ];
 
@@ -19,7 +21,17 @@ const TEXTS: [&[u8]; 10] = [
 const MAX_NAME: usize = 32;
 
 /// How the type of an event ends that repeats the texts before it.
-const REPEATS: &[u8] = b".done";
+const REPEATED: &[u8] = b".done";
+
+/// Further types of events whose texts are those of the request, of documents, or of events before.
+const NO_OUTPUT: [&[u8]; 6] = [
+    b"response.created",
+    b"response.in_progress",
+    b"response.completed",
+    b"response.incomplete",
+    b"response.failed",
+    b"citation-start",
+];
 
 /// Counts the texts of an answer in JSON, whatever it is framed in.
 #[derive(Debug, Default)]
@@ -36,6 +48,8 @@ pub(super) struct StreamedText {
     string: Vec<u8>,
     /// Its length, in bytes.
     length: u64,
+    /// The next bytes that are not counted: `\u` with four digits stands for at most three bytes.
+    uncounted: u8,
     place: Place,
 }
 
@@ -72,8 +86,15 @@ impl StreamedText {
             (Place::Inside, b'\\') => self.place = Place::Escaped,
             (Place::Inside, b'"') => self.place = Place::After,
             (Place::Inside | Place::Escaped, _) => {
+                if self.uncounted > 0 {
+                    self.uncounted -= 1;
+                } else {
+                    self.length += 1;
+                }
+                if self.place == Place::Escaped && byte == b'u' {
+                    self.uncounted = 2;
+                }
                 self.place = Place::Inside;
-                self.length += 1;
                 if self.string.len() < MAX_NAME {
                     self.string.push(byte);
                 }
@@ -97,7 +118,7 @@ impl StreamedText {
             b'"' => {
                 self.place = Place::Inside;
                 self.string.clear();
-                self.length = 0;
+                (self.length, self.uncounted) = (0, 0);
             }
             b'\n' => {
                 if !self.repeats {
@@ -111,7 +132,7 @@ impl StreamedText {
 
     fn end_text(&mut self) {
         if self.name == b"type" {
-            self.repeats |= self.string.ends_with(REPEATS);
+            self.repeats |= self.string.ends_with(REPEATED) || NO_OUTPUT.contains(&self.string.as_slice());
         } else if self.is_output() {
             self.line += self.length;
         }
@@ -165,6 +186,21 @@ mod tests {
             (r#"data: {"type":"content-delta","delta":{"message":{"content":{"text":"Hi"}}}}"#, 2),
             (r#"{"contentBlockIndex":0,"delta":{"text":"Hi"},"p":"abcdefgh"}"#, 2),
             (r#"{"content": ["one", "two"], "text" : "4444"}"#, 10),
+            (
+                r#"data: {"choices":[{"delta":{"tool_calls":[{"type":"custom","custom":{"name":"f","input":"abc"}}]}}]}"#,
+                3,
+            ),
+            (r#"data: {"type":"tool-plan-delta","delta":{"message":{"tool_plan":"abc"}}}"#, 3),
+            (
+                r#"data: {"type":"content_block_start","content_block":{"type":"tool_use","input":{},"name":"f"}}"#,
+                0,
+            ),
+            (r#"data: {"type":"response.created","response":{"instructions":[{"content":"abc"}]}}"#, 0),
+            (
+                r#"data: {"type":"response.completed","response":{"output":[{"content":[{"text":"abc"}]}]}}"#,
+                0,
+            ),
+            (r#"{"content":"a\u20ac\ud83d\ude00\"b"}"#, 1 + 3 + 6 + 1 + 1),
             ("{\"content\":\"é\\n\"}", 3),
             ("{\"content\":\"cut of", 6),
             ("", 0),
