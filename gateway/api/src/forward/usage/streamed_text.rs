@@ -17,8 +17,8 @@ const TEXTS: [&[u8]; 12] = [
     b"transcript",
 ];
 
-/// The longest name that is compared, in bytes.
-const MAX_NAME: usize = 32;
+/// The longest name, or type of an event, that is compared, in bytes.
+const MAX_NAME: usize = 64;
 
 /// How the type of an event ends that repeats the texts before it.
 const REPEATED: &[u8] = b".done";
@@ -173,6 +173,8 @@ mod tests {
             (r#"data: {"type":"response.output_text.delta","item_id":"msg_1","delta":"Hello"}"#, 5),
             (r#"data: {"type":"response.output_text.done","item_id":"msg_1","text":"Hello"}"#, 0),
             (r#"data: {"text":"Hello","type":"response.output_text.done"}"#, 0),
+            (r#"data: {"type":"response.function_call_arguments.done","arguments":"{\"a\":1}"}"#, 0),
+            (r#"data: {"type":"response.custom_tool_call_input.done","input":"abc"}"#, 0),
             (
                 r#"data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hi"}}"#,
                 2,
