@@ -5,9 +5,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use farthing_core::ids::{MerchantId, SecretKeyId};
 use farthing_core::partition::Partition;
-use farthing_core::state::StateKey;
 use farthing_log::connect::{Role, connect};
-use farthing_log::{partitions, reader, states};
+use farthing_log::{partitions, reader};
 use farthing_projector::query::{Page, PartitionClient};
 use farthing_projector::secret_keys::query;
 use farthing_projector::{ReadModel, Schemas, checkpoint};
@@ -57,19 +56,21 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let partitions = partitions::load(&client).await.context("cannot read the partitions of the log")?;
     let partitions = partitions.context("the database has no ledger yet: run `farthing migrate` first")?;
     let partition = partitions.of(args.merchant);
-    let merchant = states::load(&client, partition, &[StateKey::Merchant(args.merchant)]).await;
-    let merchant = merchant.context("cannot read the merchant")?;
-    ensure!(merchant.iter().any(Option::is_some), "merchant {} does not exist", args.merchant);
-    let partitions = partitions::load(&client).await.context("cannot read the partitions")?;
-    let partitions = partitions.context("the log has no partitions: run `farthing migrate`")?;
-    let partition = partitions.of(args.merchant);
     let schemas = Schemas::load(&client).await.context("cannot find the read models")?;
     catch_up(&client, &schemas, partition).await?;
+    let rows = PartitionClient::new(&client, &schemas, partition);
     let cursor = args.cursor.map(|id| id.to_string());
     let page = Page { cursor: cursor.as_deref(), limit: args.limit };
-    let listed = query::list(PartitionClient::new(&client, &schemas, partition), args.merchant, page)
-        .await
-        .context("cannot list the keys")?;
+    let listed = query::list(rows, args.merchant, page).await.context("cannot list the keys")?;
+    // Every merchant has an active key: its last one cannot be revoked.
+    let first = Page { cursor: None, limit: 1 };
+    let exists = !listed.items.is_empty()
+        || !query::list(rows, args.merchant, first)
+            .await
+            .context("cannot find the merchant")?
+            .items
+            .is_empty();
+    ensure!(exists, "merchant {} does not exist", args.merchant);
     let last = listed.items.last().map(|row| row.secret_key_id.to_string());
     let data = listed.items.into_iter().map(|row| KeyRow {
         secret_key_id: row.secret_key_id,

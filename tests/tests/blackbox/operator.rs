@@ -128,6 +128,20 @@ fn keys_are_issued_listed_and_revoked() {
     });
 }
 
+/// States are stored up to 200 ms after the answer: the list must not depend on them.
+#[test]
+fn keys_of_a_merchant_are_listed_as_soon_as_it_exists() {
+    run(async {
+        let instance = Merchant::new().await.instance;
+        for _ in 0..10 {
+            let merchant = instance.operate(&["merchant", "create", "--name", "new"]).await;
+            let id = merchant["merchant_id"].as_str().unwrap();
+            let list = instance.operate(&["key", "list", "--merchant", id]).await;
+            assert_eq!(list["data"].as_array().unwrap().len(), 1);
+        }
+    });
+}
+
 #[test]
 fn merchants_are_listed_page_by_page_in_order_of_creation() {
     run(async {
