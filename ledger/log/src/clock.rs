@@ -19,12 +19,31 @@ const WARNING_MS: i64 = 1_000;
 pub struct Clock {
     /// The lead of Postgres's clock over this machine's, in milliseconds.
     ahead_ms: AtomicI64,
+    /// In a simulation, when this machine's clock showed the Unix epoch.
+    #[cfg(test)]
+    simulated: Option<tokio::time::Instant>,
 }
 
 impl Clock {
     /// The time by Postgres's clock, to the millisecond.
     pub fn now(&self) -> DateTime<Utc> {
-        self.corrected(Utc::now())
+        self.corrected(self.machine())
+    }
+
+    /// A clock in simulated time, so many milliseconds ahead of Postgres's.
+    #[cfg(test)]
+    pub(crate) fn simulated(began: tokio::time::Instant, ahead_ms: i64) -> Self {
+        Self { ahead_ms: ahead_ms.into(), simulated: Some(began) }
+    }
+
+    /// The time by this machine's clock.
+    #[cfg_attr(not(test), expect(clippy::unused_self, reason = "a simulation has a clock of its own"))]
+    fn machine(&self) -> DateTime<Utc> {
+        #[cfg(test)]
+        if let Some(began) = self.simulated {
+            return DateTime::UNIX_EPOCH + TimeDelta::from_std(began.elapsed()).unwrap_or_default();
+        }
+        Utc::now()
     }
 
     /// Records a measurement: Postgres's clock showed `theirs` at some time within the last `took`.

@@ -8,6 +8,7 @@ mod fits;
 mod plan;
 mod routes;
 mod statements;
+pub(crate) mod store;
 mod unled;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,7 +26,8 @@ use self::fits::{Fit, KnownFits};
 use self::plan::{View, plan};
 use self::routes::Read;
 pub use self::routes::{Elsewhere, LedPartitions, Route, Routes};
-use self::statements::{Holder, Rows, Statements};
+use self::statements::PostgresLeases;
+use self::store::{Holder, LeaseResult, LeaseRow, LeaseSession as _, LeaseStore, Rows};
 use crate::appender::Lease;
 use crate::connect::{Role, redacted};
 use crate::metrics::LedgerMetrics;
@@ -72,6 +74,13 @@ pub struct LeaseConfig {
     pub role: Role,
     /// Connections for reads, for all but the leases themselves.
     pub reads: ReadPool,
+    /// This gateway.
+    pub member: Member,
+}
+
+/// A gateway that works for leases.
+#[derive(Debug, Clone)]
+pub struct Member {
     /// The name of this process in the leases.
     pub gateway: String,
     /// The address for the commands of other gateways; `None` for a process that takes none.
@@ -86,7 +95,7 @@ pub struct LeaseConfig {
     pub metrics: Arc<LedgerMetrics>,
 }
 
-impl LeaseConfig {
+impl Member {
     fn holder(&self) -> Holder {
         Holder {
             gateway: self.gateway.clone(),
@@ -125,46 +134,43 @@ pub(crate) fn start(
     stop: CancellationToken,
     tasks: &TaskTracker,
 ) -> watch::Receiver<Arc<Routes>> {
+    let LeaseConfig { database_url, role, reads, member: config } = config;
+    let store = PostgresLeases { database_url, role };
     let (routes, known) = watch::channel(Arc::new(Routes::unknown(appenders.len())));
     let (fits, known_fits) = watch::channel(None);
-    let leases = Leases {
-        config,
-        appenders,
-        leave,
-        routes,
-        statements: None,
-        held: BTreeMap::new(),
-        handing_over: BTreeSet::new(),
-        stuck: BTreeMap::new(),
-        avoids: BTreeMap::new(),
-        given_up: BTreeSet::new(),
-        fits: known_fits,
-        is_outdated: false,
-    };
-    let (reads, end) = (leases.config.reads.clone(), stop.clone());
-    let pause = pause_within(leases.config.duration);
+    let end = stop.clone();
+    let pause = pause_within(config.duration);
     tasks.spawn(async move {
         let _ = end.run_until_cancelled(fits::follow(&reads, pause, &fits)).await;
     });
+    let leases = Leases::over(store, config, appenders, leave, (known_fits, routes));
     own_thread::spawn(tasks, "leases", move || async move { leases.run(&stop).await });
     known
 }
 
 /// Why a round failed; the next one follows.
 #[derive(Debug, thiserror::Error)]
-enum Error {
-    #[error("Postgres: {}", redacted(.0))]
-    Postgres(#[from] tokio_postgres::Error),
+pub(crate) enum Error {
+    #[error("Postgres: {0}")]
+    Store(String),
     #[error("the database did not answer in time")]
     Timeout,
 }
 
-struct Leases {
-    config: LeaseConfig,
+impl From<tokio_postgres::Error> for Error {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Self::Store(redacted(&error))
+    }
+}
+
+/// The work of one gateway for leases.
+pub(crate) struct Leases<S: LeaseStore> {
+    store: S,
+    config: Member,
     appenders: Vec<Led>,
     leave: CancellationToken,
     routes: watch::Sender<Arc<Routes>>,
-    statements: Option<Statements>,
+    session: Option<S::Session>,
     /// The partitions whose appender has the lease, with the term of each.
     held: BTreeMap<Partition, i64>,
     /// The partitions whose appender was told to stop leading and has not yet.
@@ -182,9 +188,49 @@ struct Leases {
     is_outdated: bool,
 }
 
-impl Leases {
-    async fn run(mut self, stop: &CancellationToken) {
+impl<S: LeaseStore> Leases<S> {
+    fn over(
+        store: S,
+        config: Member,
+        appenders: Vec<Led>,
+        leave: CancellationToken,
+        (fits, routes): (watch::Receiver<KnownFits>, watch::Sender<Arc<Routes>>),
+    ) -> Self {
+        Self {
+            store,
+            config,
+            appenders,
+            leave,
+            routes,
+            session: None,
+            held: BTreeMap::new(),
+            handing_over: BTreeSet::new(),
+            stuck: BTreeMap::new(),
+            avoids: BTreeMap::new(),
+            given_up: BTreeSet::new(),
+            fits,
+            is_outdated: false,
+        }
+    }
+
+    /// The work of a gateway of a simulation, whose program fits all partitions.
+    #[cfg(test)]
+    pub(crate) fn simulated(
+        store: S,
+        config: Member,
+        appenders: Vec<Led>,
+        leave: CancellationToken,
+    ) -> (Self, watch::Receiver<Arc<Routes>>) {
+        let partitions = appenders.len();
+        let (routes, known) = watch::channel(Arc::new(Routes::unknown(partitions)));
+        let (_, fits) = watch::channel(Some(std::iter::repeat_n(Fit::Ours, partitions).collect()));
+        (Self::over(store, config, appenders, leave, (fits, routes)), known)
+    }
+
+    /// Works until `stop` is cancelled.
+    pub(crate) async fn run(mut self, stop: &CancellationToken) {
         tokio::select! {
+            biased;
             Ok(_) = self.fits.wait_for(Option::is_some) => {}
             () = stop.cancelled() => return,
         }
@@ -196,13 +242,14 @@ impl Leases {
                 Err(error) => {
                     self.config.metrics.lease_rounds_failed.inc();
                     tracing::warn!(event = "leases.round_failed", %error, "the leases cannot be renewed");
-                    self.statements = None;
+                    self.session = None;
                     self.stuck.clear();
                     self.publish(None);
                     pause_within(self.config.duration)
                 }
             };
             tokio::select! {
+                biased;
                 () = tokio::time::sleep(pause) => {}
                 Ok(()) = self.fits.changed() => {}
                 () = self.leave.cancelled(), if !was_leaving => {}
@@ -222,14 +269,19 @@ impl Leases {
         }
     }
 
+    /// The connection of the last round, or a new one.
+    async fn open_session(&mut self) -> LeaseResult<S::Session> {
+        match self.session.take().filter(|session| !session.is_closed()) {
+            Some(session) => Ok(session),
+            None => self.store.open().await,
+        }
+    }
+
     /// Renews, gives back, claims and hands over. Returns the pause until the next round.
     async fn round(&mut self) -> Result<Duration, Error> {
         self.avoid_what_cannot_be_led();
         self.handing_over.retain(|partition| *self.appenders[partition.index()].leads.borrow());
-        let statements = match self.statements.take().filter(|statements| !statements.is_closed()) {
-            Some(statements) => statements,
-            None => Statements::prepare(&self.config.database_url, self.config.role).await?,
-        };
+        let session = self.open_session().await?;
         let holder = self.config.holder();
         let fits: Arc<[Fit]> = self.fits.borrow_and_update().clone().unwrap_or_default();
         self.give_up_newer(&fits);
@@ -239,14 +291,15 @@ impl Leases {
         let kept: Vec<i16> =
             self.held.keys().chain(&self.handing_over).map(|partition| partition.number()).collect();
         let started = Instant::now();
-        let since = statements.now().await?;
+        let since = session.now().await?;
         if shares {
             let avoids: Vec<i16> = self.avoids.keys().map(|partition| partition.number()).collect();
-            statements.announce(&holder, &avoids).await?;
+            session.announce(&holder, &avoids).await?;
         } else {
-            statements.leave(&holder).await?;
+            session.leave(&holder).await?;
         }
-        let renewed = statements.renew(&holder, since, &kept).await?;
+        session.release(&holder, since, &kept).await?;
+        let renewed = session.renew(&holder, &kept).await?;
         // A lease that was renewed after `started` expires later than this by Postgres's clock.
         let until = started + self.config.duration * 9 / 10;
         for partition in self.held.clone().into_keys() {
@@ -259,7 +312,7 @@ impl Leases {
                 self.tell(partition, Lease::None);
             }
         }
-        let rows = statements.rows().await?;
+        let rows = session.rows().await?;
         let mut leaders: Vec<Option<&str>> =
             rows.leases.iter().map(|lease| lease.gateway.as_deref().filter(|_| lease.is_led)).collect();
         // A partition that this program cannot lead is not free for it.
@@ -294,7 +347,7 @@ impl Leases {
             plan.claim.iter().filter(is_at_rest).map(|partition| partition.number()).collect();
         if !wanted.is_empty() {
             let started = Instant::now();
-            let claimed = statements.claim(&holder, &wanted).await?;
+            let claimed = session.claim(&holder, &wanted).await?;
             let until = started + self.config.duration * 9 / 10;
             for (partition, term) in claimed {
                 self.held.insert(partition, term);
@@ -302,7 +355,7 @@ impl Leases {
                 self.tell(partition, Lease::Held { until });
             }
         }
-        self.statements = Some(statements);
+        self.session = Some(session);
         self.publish(Some(&rows));
         let is_short = plan.is_short && fits.iter().any(|fit| fit.can_lead());
         let is_busy = is_short || !self.handing_over.is_empty() || leaders.contains(&None);
@@ -366,11 +419,11 @@ impl Leases {
     /// Publishes where the partitions are led, by `rows`; without them, that the leases cannot be read.
     fn publish(&self, rows: Option<&Rows>) {
         let Some(rows) = rows else {
-            let last = Routes::clone(&self.routes.borrow());
-            self.routes.send_replace(Arc::new(Routes { read: Read::No, ..last }));
+            let unread = self.routes.borrow().unread();
+            self.routes.send_replace(Arc::new(unread));
             return;
         };
-        let route = |(number, lease): (i16, &statements::LeaseRow)| {
+        let route = |(number, lease): (i16, &LeaseRow)| {
             if let Some(term) = self.held.get(&Partition::new(number)) {
                 return Route::Here(*term);
             }
@@ -396,14 +449,10 @@ impl Leases {
 
     /// Gives all leases back, so that another gateway need not wait until they expire.
     async fn release_all(&mut self) -> Result<(), Error> {
-        let statements = match self.statements.take().filter(|statements| !statements.is_closed()) {
-            Some(statements) => statements,
-            None => Statements::prepare(&self.config.database_url, self.config.role).await?,
-        };
+        let session = self.open_session().await?;
         let holder = self.config.holder();
-        statements.leave(&holder).await?;
-        let since = statements.now().await?;
-        statements.renew(&holder, since, &[]).await?;
-        Ok(())
+        session.leave(&holder).await?;
+        let since = session.now().await?;
+        session.release(&holder, since, &[]).await
     }
 }

@@ -8,12 +8,12 @@ use farthing_core::partition::Partition;
 
 /// A gateway that shares the partitions.
 #[derive(Debug, Clone)]
-pub(super) struct Sharer {
-    pub(super) name: String,
+pub(crate) struct Sharer {
+    pub(crate) name: String,
     /// The partitions that it cannot lead at the moment.
-    pub(super) avoids: BTreeSet<Partition>,
+    pub(crate) avoids: BTreeSet<Partition>,
     /// The shape of its states.
-    pub(super) shape: i16,
+    pub(crate) shape: i16,
 }
 
 /// What a gateway knows when it plans.

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use farthing_core::partition::Partition;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// Where a partition is led.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,7 +61,8 @@ pub(super) enum Read {
     /// There was none yet.
     NotYet,
     Yes,
-    No,
+    /// None could since then.
+    No(Instant),
 }
 
 impl Routes {
@@ -95,7 +98,24 @@ impl Routes {
 
     /// Whether the leases could be read lately, or are about to be for the first time.
     pub fn is_current(&self) -> bool {
-        self.read != Read::No
+        !matches!(self.read, Read::No(_))
+    }
+
+    /// How long the leases could not be read.
+    pub(crate) fn unread_for(&self) -> Duration {
+        match self.read {
+            Read::No(since) => since.elapsed(),
+            Read::NotYet | Read::Yes => Duration::ZERO,
+        }
+    }
+
+    /// The same, while the leases cannot be read.
+    pub(crate) fn unread(&self) -> Self {
+        let since = match self.read {
+            Read::No(since) => since,
+            Read::NotYet | Read::Yes => Instant::now(),
+        };
+        Self { read: Read::No(since), ..self.clone() }
     }
 }
 

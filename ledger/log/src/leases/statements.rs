@@ -1,4 +1,4 @@
-//! The statements of the leases, on one connection. Postgres's clock decides when a lease expires.
+//! The leases in Postgres: its statements, on one connection. Postgres's clock decides when a lease expires.
 
 use chrono::{DateTime, Utc};
 use farthing_core::partition::Partition;
@@ -6,6 +6,7 @@ use farthing_core::state::shape;
 use tokio_postgres::{Client, Statement};
 
 use super::plan::Sharer;
+use super::store::{Holder, LeaseResult, LeaseRow, LeaseSession, LeaseStore, Rows};
 use crate::connect::{self, Role};
 
 const SETTINGS: &str = "SET statement_timeout = '2s'; SET synchronous_commit = on";
@@ -49,38 +50,20 @@ WHERE expires_at > clock_timestamp()
     AND shape = (SELECT max(shape) FROM ledger.gateways WHERE expires_at > clock_timestamp())
 ORDER BY gateway";
 
-/// A lease, as the database has it.
-#[derive(Debug, Clone)]
-pub(super) struct LeaseRow {
-    pub(super) gateway: Option<String>,
-    pub(super) address: Option<String>,
-    /// How often the partition was claimed.
-    pub(super) term: i64,
-    /// Whether the gateway delivers webhooks.
-    pub(super) delivers: bool,
-    /// Whether it has not expired.
-    pub(super) is_led: bool,
-}
-
-/// What a gateway writes to its leases.
-#[derive(Debug, Clone)]
-pub(super) struct Holder {
-    /// Its name.
-    pub(super) gateway: String,
-    /// Its address for the commands of other gateways.
-    pub(super) address: Option<String>,
-    /// Whether it delivers webhooks.
-    pub(super) delivers: bool,
-    /// How long a lease lasts.
-    pub(super) seconds: f64,
-}
-
-/// The rows at the end of a round.
+/// The leases in a database.
 #[derive(Debug)]
-pub(super) struct Rows {
-    /// By the number of the partition.
-    pub(super) leases: Vec<LeaseRow>,
-    pub(super) gateways: Vec<Sharer>,
+pub(super) struct PostgresLeases {
+    pub(super) database_url: String,
+    /// The role to work under.
+    pub(super) role: Role,
+}
+
+impl LeaseStore for PostgresLeases {
+    type Session = Statements;
+
+    async fn open(&self) -> LeaseResult<Statements> {
+        Ok(Statements::prepare(&self.database_url, self.role).await?)
+    }
 }
 
 /// A connection with its statements.
@@ -97,7 +80,7 @@ pub(super) struct Statements {
 }
 
 impl Statements {
-    pub(super) async fn prepare(database_url: &str, role: Role) -> Result<Self, tokio_postgres::Error> {
+    async fn prepare(database_url: &str, role: Role) -> Result<Self, tokio_postgres::Error> {
         let client = connect::connect(database_url, role).await?;
         client.batch_execute(SETTINGS).await?;
         let (now, announce, leave, renew, release, claim, leases, gateways) = tokio::try_join!(
@@ -112,57 +95,47 @@ impl Statements {
         )?;
         Ok(Self { client, now, announce, leave, renew, release, claim, leases, gateways })
     }
+}
 
-    pub(super) fn is_closed(&self) -> bool {
+impl LeaseSession for Statements {
+    fn is_closed(&self) -> bool {
         self.client.is_closed()
     }
 
-    /// Announces a gateway that shares the partitions and `avoids` some of them.
-    pub(super) async fn announce(
-        &self,
-        holder: &Holder,
-        avoids: &[i16],
-    ) -> Result<(), tokio_postgres::Error> {
+    async fn announce(&self, holder: &Holder, avoids: &[i16]) -> LeaseResult<()> {
         let Holder { gateway, seconds, .. } = holder;
-        self.client.execute(&self.announce, &[gateway, seconds, &avoids, &shape()]).await.map(drop)
+        self.client.execute(&self.announce, &[gateway, seconds, &avoids, &shape()]).await?;
+        Ok(())
     }
 
-    /// Ends the announcement.
-    pub(super) async fn leave(&self, holder: &Holder) -> Result<(), tokio_postgres::Error> {
-        self.client.execute(&self.leave, &[&holder.gateway]).await.map(drop)
+    async fn leave(&self, holder: &Holder) -> LeaseResult<()> {
+        self.client.execute(&self.leave, &[&holder.gateway]).await?;
+        Ok(())
     }
 
-    /// The time by Postgres's clock.
-    pub(super) async fn now(&self) -> Result<DateTime<Utc>, tokio_postgres::Error> {
-        self.client.query_one(&self.now, &[]).await?.try_get(0)
+    async fn now(&self) -> LeaseResult<DateTime<Utc>> {
+        Ok(self.client.query_one(&self.now, &[]).await?.try_get(0)?)
     }
 
-    /// Renews the leases of `kept` and gives back all others that this gateway had at `since`. Returns those that are
-    /// renewed.
-    pub(super) async fn renew(
-        &self,
-        holder: &Holder,
-        since: DateTime<Utc>,
-        kept: &[i16],
-    ) -> Result<Vec<Partition>, tokio_postgres::Error> {
-        let Holder { gateway, address, delivers, seconds } = holder;
+    async fn release(&self, holder: &Holder, since: DateTime<Utc>, kept: &[i16]) -> LeaseResult<()> {
+        let Holder { gateway, seconds, .. } = holder;
         self.client.execute(&self.release, &[gateway, &kept, &since, seconds]).await?;
-        let renewed = self.client.query(&self.renew, &[gateway, &kept, seconds, address, delivers]).await?;
-        renewed.iter().map(|row| row.try_get(0).map(Partition::new)).collect()
+        Ok(())
     }
 
-    /// Claims those of `wanted` that nobody leads. Returns them with the terms that begin.
-    pub(super) async fn claim(
-        &self,
-        holder: &Holder,
-        wanted: &[i16],
-    ) -> Result<Vec<(Partition, i64)>, tokio_postgres::Error> {
+    async fn renew(&self, holder: &Holder, kept: &[i16]) -> LeaseResult<Vec<Partition>> {
+        let Holder { gateway, address, delivers, seconds } = holder;
+        let renewed = self.client.query(&self.renew, &[gateway, &kept, seconds, address, delivers]).await?;
+        renewed.iter().map(|row| Ok(Partition::new(row.try_get(0)?))).collect()
+    }
+
+    async fn claim(&self, holder: &Holder, wanted: &[i16]) -> LeaseResult<Vec<(Partition, i64)>> {
         let Holder { gateway, address, delivers, seconds } = holder;
         let claimed = self.client.query(&self.claim, &[gateway, &wanted, seconds, address, delivers]).await?;
         claimed.iter().map(|row| Ok((Partition::new(row.try_get(0)?), row.try_get(1)?))).collect()
     }
 
-    pub(super) async fn rows(&self) -> Result<Rows, tokio_postgres::Error> {
+    async fn rows(&self) -> LeaseResult<Rows> {
         let (leases, gateways) =
             tokio::try_join!(self.client.query(&self.leases, &[]), self.client.query(&self.gateways, &[]))?;
         let lease = |row: &tokio_postgres::Row| {

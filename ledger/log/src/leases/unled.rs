@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use farthing_core::partition::Partition;
 
 use super::Route;
-use super::statements::Rows;
+use super::store::Rows;
 
 /// The partitions among those with the routes `of` whose gateway cannot lead them. `given_up` are those that this gateway
 /// has given up and not led since; what another one avoids, its announcement in `rows` says.
@@ -29,8 +29,7 @@ pub(super) fn among(of: &[Route], rows: &Rows, given_up: &BTreeSet<Partition>) -
 #[cfg(test)]
 mod tests {
     use super::super::Elsewhere;
-    use super::super::plan::Sharer;
-    use super::super::statements::LeaseRow;
+    use super::super::store::{LeaseRow, Sharer};
     use super::*;
 
     fn set(numbers: &[i16]) -> BTreeSet<Partition> {

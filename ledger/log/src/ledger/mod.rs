@@ -31,6 +31,7 @@ use tokio_util::task::TaskTracker;
 
 pub use self::peer::{Failed, NoReply, Peers, Reply, Request};
 use self::serve::RecentEnds;
+pub(crate) use self::settled::CallLog;
 use self::unconfirmed::Unconfirmed;
 use crate::appender::{
     Appender, AppenderConfig, ClaimEnd, ClaimRecord, Early, Error, GroupCommit, IdempotentOutcome, Lease,
@@ -39,7 +40,7 @@ use crate::appender::{
 use crate::clock::Clock;
 use crate::connect::Role;
 use crate::generations;
-use crate::leases::{self, Elsewhere, Leads, LeaseConfig, Led, LedPartitions, Route, Routes};
+use crate::leases::{self, Elsewhere, Leads, LeaseConfig, Led, LedPartitions, Member, Route, Routes};
 use crate::metrics::{Backlog, LedgerMetrics};
 use crate::nats::NatsConfig;
 use crate::reads::{self, ReadPool};
@@ -50,6 +51,10 @@ const ROUTE_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// The pause before a command is sent to a leader again that has just refused it.
 const ROUTE_PAUSE: Duration = Duration::from_millis(20);
+
+/// How long a gateway that cannot read the leases opens calls at other gateways. It cannot send heartbeats then, either: the
+/// others will take it for dead, and end its calls without a charge.
+const OPENS_UNREAD: Duration = Duration::from_secs(4);
 
 /// The pause before a leader is asked again whether a call is open.
 const ASK_PAUSE: Duration = Duration::from_millis(50);
@@ -100,7 +105,7 @@ pub struct Ledger {
     partitions: Partitions,
     appenders: Arc<[Appender]>,
     routes: watch::Receiver<Arc<Routes>>,
-    reads: ReadPool,
+    log: Arc<dyn CallLog>,
     clock: Arc<Clock>,
     peers: Arc<dyn Peers>,
     recent_ends: Arc<RecentEnds>,
@@ -149,26 +154,51 @@ impl Ledger {
             database_url,
             role,
             reads: reads.clone(),
-            gateway: writer,
-            address: config.address,
-            delivers: config.delivers,
-            leads: config.leads,
-            duration: config.lease,
-            metrics,
+            member: Member {
+                gateway: writer,
+                address: config.address,
+                delivers: config.delivers,
+                leads: config.leads,
+                duration: config.lease,
+                metrics,
+            },
         };
         let routes = leases::start(leases, led, stop.leave.clone(), stop.end.clone(), tasks);
-        let appenders = appenders.into();
+        Self::over(partitions, appenders, routes, Arc::new(reads), clock, peers)
+    }
+
+    /// The ledger over the appenders of `partitions`, in their order.
+    pub(crate) fn over(
+        partitions: Partitions,
+        appenders: Vec<Appender>,
+        routes: watch::Receiver<Arc<Routes>>,
+        log: Arc<dyn CallLog>,
+        clock: Arc<Clock>,
+        peers: Arc<dyn Peers>,
+    ) -> Self {
         Self {
             partitions,
-            appenders,
+            appenders: appenders.into(),
             routes,
-            reads,
+            log,
             clock,
             peers,
             recent_ends: Arc::default(),
             unconfirmed: Arc::default(),
             due: Arc::default(),
         }
+    }
+
+    /// Where the partitions are led.
+    #[cfg(test)]
+    pub(crate) fn routes(&self) -> Arc<Routes> {
+        Arc::clone(&self.routes.borrow())
+    }
+
+    /// The same ledger, which learns from `routes` where the partitions are led.
+    #[cfg(test)]
+    pub(crate) fn with_routes(&self, routes: watch::Receiver<Arc<Routes>>) -> Self {
+        Self { routes, ..self.clone() }
     }
 
     /// The partitions of the log.
@@ -261,6 +291,7 @@ impl Ledger {
                     Leader::There(leader) if again => {
                         self.open_again_there(leader, partition, command).await.map(Early::known)
                     }
+                    Leader::There(_) if self.is_cut_off() => Err(away()),
                     Leader::There(leader) => {
                         let opened = self.open_there(leader, partition, command.clone(), may_be_open).await?;
                         Ok(self.decided_there(partition, command, opened))
@@ -283,6 +314,7 @@ impl Ledger {
             .at_leader(partition, |leader| async {
                 match leader {
                     Leader::Here(appender) => appender.open_under_claim(command.clone(), claim.clone()).await,
+                    Leader::There(_) if self.is_cut_off() => Err(away()),
                     Leader::There(leader) => {
                         let (command, claim) = (command.clone(), claim.clone());
                         self.open_under_claim_there(leader, partition, command, claim, may_be_open).await
@@ -348,7 +380,7 @@ impl Ledger {
         match ended {
             Err(Error::Refused(Refusal::Request(RequestRefusal::NotOpen)))
                 if may_have_ended.load(Ordering::Relaxed)
-                    && settled::is_settled(&self.reads, partition, &command).await? =>
+                    && settled::is_settled(&*self.log, partition, &command).await? =>
             {
                 Ok(())
             }
@@ -423,6 +455,11 @@ impl Ledger {
         }
     }
 
+    /// Whether this gateway has been cut off from Postgres for too long to open calls elsewhere.
+    fn is_cut_off(&self) -> bool {
+        self.routes.borrow().unread_for() >= OPENS_UNREAD
+    }
+
     /// The leader of `partition`. Waits for one until `deadline`.
     async fn leader(&self, partition: Partition, deadline: Instant) -> Result<Leader, Error> {
         let mut routes = self.routes.clone();
@@ -442,7 +479,7 @@ impl Ledger {
         }
     }
 
-    fn appender(&self, partition: Partition) -> &Appender {
+    pub(crate) fn appender(&self, partition: Partition) -> &Appender {
         &self.appenders[partition.index()]
     }
 }

@@ -1,5 +1,8 @@
 //! Finds the events of a call in the log. Needed only when an answer about it was lost, or when its partition moved.
 
+use std::fmt;
+use std::pin::Pin;
+
 use chrono::{DateTime, TimeDelta, Utc};
 use farthing_core::command::{Completeness, Metered, SettleRequest, Settled};
 use farthing_core::event::{Event, FailureReason, RequestEvent};
@@ -31,36 +34,63 @@ const CLOCKS: TimeDelta = TimeDelta::minutes(1);
 /// The newest events that are searched.
 const SEARCHED: i64 = 200_000;
 
+/// What is found.
+type Found<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + 'a>>;
+
+/// The log as one searches it for the events of a call. In a running program it is in Postgres; the simulation of
+/// gateways has one in memory.
+pub(crate) trait CallLog: fmt::Debug + Send + Sync {
+    /// The event that ended the call.
+    fn end_of(&self, partition: Partition, request_id: RequestId) -> Found<'_, Option<Event>>;
+
+    /// Whether the opening of the call, which was decided at `decided_at`, is certainly not in the log.
+    fn was_never_opened(
+        &self,
+        partition: Partition,
+        request_id: RequestId,
+        decided_at: DateTime<Utc>,
+    ) -> Found<'_, bool>;
+}
+
+impl CallLog for ReadPool {
+    fn end_of(&self, partition: Partition, request_id: RequestId) -> Found<'_, Option<Event>> {
+        Box::pin(async move {
+            let line = find(self, partition, &keys(request_id, ["metered", "failed"])).await?;
+            let fact = line.map(|line| record::decode(&line)).transpose();
+            Ok(fact.map_err(|error| Error::Internal(error.to_string()))?.map(|fact| fact.event))
+        })
+    }
+
+    fn was_never_opened(
+        &self,
+        partition: Partition,
+        request_id: RequestId,
+        decided_at: DateTime<Utc>,
+    ) -> Found<'_, bool> {
+        Box::pin(async move {
+            let [key, _] = keys(request_id, ["opened"; 2]);
+            let find = async {
+                let connection = self.connection().await?;
+                let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
+                    [&partition.number(), &key.as_bytes(), &SEARCHED, &(decided_at - CLOCKS)];
+                let row = within(connection.query_one(FIND_OPENING, &parameters)).await??;
+                Ok::<(bool, bool), reads::Error>((row.try_get(0)?, row.try_get(1)?))
+            };
+            let (is_found, reaches_back) =
+                find.await.map_err(|error| Error::Unavailable(error.to_string()))?;
+            Ok(!is_found && reaches_back)
+        })
+    }
+}
+
 /// Whether the call has ended as `command` ends it.
 pub(super) async fn is_settled(
-    reads: &ReadPool,
+    log: &dyn CallLog,
     partition: Partition,
     command: &SettleRequest,
 ) -> Result<bool, Error> {
-    let Some(line) = find(reads, partition, &keys(command.request_id, ["metered", "failed"])).await? else {
-        return Ok(false);
-    };
-    let fact = record::decode(&line).map_err(|error| Error::Internal(error.to_string()))?;
-    Ok(is_end(&command.settled, &fact.event))
-}
-
-/// Whether the opening of the call, which was decided at `decided_at`, is certainly not in the log.
-pub(super) async fn was_never_opened(
-    reads: &ReadPool,
-    partition: Partition,
-    request_id: RequestId,
-    decided_at: DateTime<Utc>,
-) -> Result<bool, Error> {
-    let [key, _] = keys(request_id, ["opened"; 2]);
-    let find = async {
-        let connection = reads.connection().await?;
-        let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
-            [&partition.number(), &key.as_bytes(), &SEARCHED, &(decided_at - CLOCKS)];
-        let row = within(connection.query_one(FIND_OPENING, &parameters)).await??;
-        Ok::<(bool, bool), reads::Error>((row.try_get(0)?, row.try_get(1)?))
-    };
-    let (is_found, reaches_back) = find.await.map_err(|error| Error::Unavailable(error.to_string()))?;
-    Ok(!is_found && reaches_back)
+    let end = log.end_of(partition, command.request_id).await?;
+    Ok(end.is_some_and(|end| is_end(&command.settled, &end)))
 }
 
 /// The parts of the lines of two events of a call.

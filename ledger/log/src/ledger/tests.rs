@@ -11,6 +11,7 @@ use farthing_core::command::{
     Settled,
 };
 use farthing_core::event::{FailureReason, Hold, ProviderKeyType};
+use farthing_core::idempotency::Scope;
 use farthing_core::ids::{GatewayId, RequestId, SecretKeyId};
 use farthing_core::meter::OnDisconnect;
 use farthing_core::model_price::ListPrice;
@@ -82,17 +83,14 @@ fn over(peers: Scripted, route: Route) -> (Ledger, watch::Sender<Arc<Routes>>, A
     let peers = Arc::new(peers);
     let (routes, known) = watch::channel(Arc::new(Routes::of_one(route)));
     let reads = reads::pool("postgres://nobody@127.0.0.1:1/none", 1).unwrap();
-    let ledger = Ledger {
-        partitions: Partitions::new(1).unwrap(),
-        appenders: Arc::new([]),
-        routes: known,
-        reads: ReadPool::new(reads),
-        clock: Arc::default(),
-        peers: Arc::clone(&peers) as Arc<dyn Peers>,
-        recent_ends: Arc::default(),
-        unconfirmed: Arc::default(),
-        due: Arc::default(),
-    };
+    let ledger = Ledger::over(
+        Partitions::new(1).unwrap(),
+        Vec::new(),
+        known,
+        Arc::new(ReadPool::new(reads)),
+        Arc::default(),
+        Arc::clone(&peers) as Arc<dyn Peers>,
+    );
     (ledger, routes, peers)
 }
 
@@ -179,6 +177,29 @@ async fn an_opening_elsewhere_is_durable_once_its_leader_knows_the_call() {
         matches!(asked[..], [Work::OpenEarly(_), Work::States(_), Work::States(_)]),
         "no command: {asked:?}"
     );
+}
+
+/// The others take such a gateway for dead, and end its calls as abandoned: without a charge.
+#[tokio::test(start_paused = true)]
+async fn a_gateway_that_cannot_read_the_leases_for_long_opens_no_call_elsewhere() {
+    let answers = std::iter::repeat_with(|| Some(Ok(raw(&Ok(opened()))))).take(2);
+    let (ledger, routes, peers) = ledger(answers, leader("a", 1));
+    let open = async || ledger.open(PARTITION, opening(), &AtomicBool::new(false)).await.map(drop);
+    let claim = || {
+        let scope = Scope { merchant_id: MerchantId::new(Ulid(3)), method: "POST", path: "/v1/forward" };
+        Claim::new(&ServerKey::random(), scope, "a key", &[b"a body"])
+    };
+    routes.send_modify(|routes| *routes = Arc::new(routes.unread()));
+    assert_eq!(open().await, Ok(()), "a round may fail");
+    tokio::time::advance(OPENS_UNREAD).await;
+    routes.send_modify(|routes| *routes = Arc::new(routes.unread()));
+    assert!(matches!(open().await, Err(Error::Unavailable(_))));
+    let may_be_open = AtomicBool::new(false);
+    let under_claim = ledger.open_under_claim(PARTITION, opening(), claim(), &may_be_open).await;
+    assert!(matches!(under_claim, Err(Error::Unavailable(_))), "{under_claim:?}");
+    assert_eq!(peers.asked.lock().unwrap().len(), 1, "nobody was asked");
+    routes.send_replace(Arc::new(Routes::of_one(leader("a", 1))));
+    assert_eq!(open().await, Ok(()), "the leases are read again");
 }
 
 #[tokio::test(start_paused = true)]

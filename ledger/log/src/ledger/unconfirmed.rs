@@ -14,7 +14,7 @@ use farthing_core::partition::Partition;
 use farthing_core::state::StateKey;
 use tokio::time::Instant;
 
-use super::{ASK_PAUSE, Leader, Ledger, ROUTE_TIMEOUT, settled};
+use super::{ASK_PAUSE, Leader, Ledger, ROUTE_TIMEOUT};
 use crate::appender::{Early, Error};
 
 /// How long it is asked whether a call is open. Its provider has been paid for already: waiting costs less than giving up.
@@ -188,7 +188,7 @@ impl Ledger {
         let request_id = opening.command.request_id;
         let decided_at = opening.command.now;
         if opening.again != Again::Absent
-            && !settled::was_never_opened(&self.reads, partition, request_id, decided_at).await?
+            && !self.log.was_never_opened(partition, request_id, decided_at).await?
         {
             return Ok(false);
         }

@@ -13,6 +13,7 @@ use super::super::store::{Head, StoreError, StoreResult};
 use super::database::Database;
 use super::disk::{Append, Row};
 use super::history::StoredKey;
+use super::leases::{LeaseReply, LeaseStatement};
 
 /// How long a statement may wait for the head's lock.
 const STATEMENT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -27,6 +28,7 @@ pub(super) enum Statement {
     Append(Append),
     StoreStates { epoch: i64, position: i64, changes: Vec<(StoredKey, Option<String>)> },
     Resolve(EventId, i64),
+    Lease(LeaseStatement),
 }
 
 /// The result of a statement.
@@ -37,6 +39,7 @@ pub(super) enum Reply {
     Loaded(Vec<Option<String>>),
     Claims(Vec<(ClaimId, StoredClaim)>),
     Is(bool),
+    Lease(LeaseReply),
 }
 
 /// A request on its way to the backend, or the end of the connection.
@@ -67,7 +70,7 @@ impl Backend {
         Ok(match statement {
             Statement::Lead(gateway) => {
                 let _lock = self.lock_head().await?;
-                Reply::Leads(database.disk().lead(&gateway))
+                Reply::Leads(database.lead(&gateway))
             }
             Statement::Read { position, limit } => Reply::Rows(database.disk().read(position, limit)),
             Statement::Load(keys) => {
@@ -101,6 +104,7 @@ impl Backend {
                 });
                 Reply::Is(is_recorded)
             }
+            Statement::Lease(statement) => Reply::Lease(database.leases().execute(statement)),
         })
     }
 

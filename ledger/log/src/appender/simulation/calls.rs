@@ -3,11 +3,12 @@
 //! opened early, and ended without waiting for their openings.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use farthing_core::command::{
-    Billing, Caller, Completeness, CustomerRef, Failed, Metered, OpenRequest, Opened, Refusal,
-    RequestSettings, SettleRequest, Settled,
+    Billing, Caller, Completeness, CustomerRef, Failed, Metered, OpenRequest, Opened, RequestSettings,
+    SettleRequest, Settled,
 };
 use farthing_core::event::{FailureReason, ProviderKeyType};
 use farthing_core::idempotency::{Claim, ClaimId};
@@ -15,11 +16,11 @@ use farthing_core::ids::{CustomerId, GatewayId, RequestId};
 use farthing_core::model_price::{ListPrice, ModelPrice};
 use farthing_core::pricing::SizeHint;
 use farthing_core::usage::{Split, Usage};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use ulid::Ulid;
 
-use super::super::{Appender, ClaimEnd, ClaimRecord, Error, IdempotentOutcome};
-use super::client::{Answer, Client, failed};
+use super::super::{ClaimEnd, Early, Error, IdempotentOutcome};
+use super::client::{Answer, Asked, Client, failed};
 use super::keys::{failed_call, metered, opened};
 use super::merchant::{NOW, merchants_key};
 
@@ -128,64 +129,79 @@ impl Client {
         if claim.is_none() && self.random.bool() {
             return self.forward_early(open(request_id, customer_id)).await;
         }
-        let answer = self.open(open(request_id, customer_id), claim).await;
+        let asked = self.choose();
+        let answer = self.open(&asked, open(request_id, customer_id), claim).await;
         self.book.note(&opened(request_id), answer.clone());
         if answer != Answer::Nothing {
-            self.book.entries().in_flight.insert(request_id);
+            self.book.entries().in_flight.insert(request_id, Instant::now());
         }
         if answer == Answer::Done(None) {
             sleep(Duration::from_millis(self.random.u64(..PROVIDER_MS))).await;
-            self.end(request_id, claim_id).await;
+            self.end(&asked, request_id, claim_id).await;
         }
     }
 
     /// Opens a call early. If it is ended before its opening is known to be durable, its end proves the opening.
     async fn forward_early(&mut self, command: OpenRequest) {
         let request_id = command.request_id;
-        let early = self.ask(|appender| async move { appender.submit_early(command).await }).await;
+        let (asked, partition, may_be_open) = (self.choose(), self.partition(), AtomicBool::new(false));
+        let early = asked.run(asked.ledger.open(partition, command, &may_be_open)).await;
+        self.noted(early.as_ref().err()).await;
         let mut early = match early {
             Ok(early) => early,
-            Err(error) => return self.book.note(&opened(request_id), failed(&error)),
+            Err(error) => {
+                let answer = failed(&error);
+                if answer == Answer::Unknown {
+                    self.book.entries().in_flight.insert(request_id, Instant::now());
+                }
+                return self.book.note(&opened(request_id), answer);
+            }
         };
-        self.book.entries().in_flight.insert(request_id);
+        self.book.entries().in_flight.insert(request_id, Instant::now());
+        let durable = async |early: Early<Opened>| {
+            let opened = asked.run(early.durable()).await;
+            opened.map_or_else(|error| failed(&error), |_| Answer::Done(None))
+        };
         if self.random.bool() {
             // A long response: its caller waits for the opening.
-            let answer = early.durable().await.map_or_else(|error| failed(&error), |_| Answer::Done(None));
+            let answer = durable(early).await;
             self.book.note(&opened(request_id), answer.clone());
             if answer == Answer::Done(None) {
                 sleep(Duration::from_millis(self.random.u64(..PROVIDER_MS))).await;
-                self.end(request_id, None).await;
+                self.end(&asked, request_id, None).await;
             }
             return;
         }
         let provider_ms = [3, PROVIDER_MS][self.random.usize(..2)];
         let provider = sleep(Duration::from_millis(self.random.u64(..provider_ms)));
+        let failure = asked.run(async { Err::<(), _>(early.failure().await) });
         tokio::select! {
             biased;
-            error = early.failure() => return self.book.note(&opened(request_id), failed(&error)),
+            failed_to_open = failure => {
+                let error = failed_to_open.expect_err("a failure");
+                return self.book.note(&opened(request_id), failed(&error));
+            }
             () = provider => {}
         }
-        if self.end(request_id, None).await == Answer::Done(None) {
+        if self.end(&asked, request_id, None).await == Answer::Done(None) {
             self.database.notes.count("the end of a call proved its opening");
             self.book.entries().mentioned.push(opened(request_id));
         }
-        let answer = early.durable().await.map_or_else(|error| failed(&error), |_| Answer::Done(None));
+        let answer = durable(early).await;
         self.book.note(&opened(request_id), answer);
     }
 
-    async fn open(&mut self, command: OpenRequest, claim: Option<Claim>) -> Answer {
+    async fn open(&mut self, asked: &Asked, command: OpenRequest, claim: Option<Claim>) -> Answer {
+        let (partition, may_be_open) = (self.partition(), AtomicBool::new(false));
         let Some(claim) = claim else {
-            let opened = self.submit(command).await;
+            let open = async { asked.ledger.open(partition, command, &may_be_open).await?.durable().await };
+            let opened = asked.run(open).await;
+            self.noted(opened.as_ref().err()).await;
             return opened.map_or_else(|error| failed(&error), |_| Answer::Done(None));
         };
-        let request_id = command.request_id;
-        let record = move |opened: &Result<Opened, Refusal>| match opened {
-            Ok(_) => ClaimRecord::Call(request_id),
-            Err(_) => ClaimRecord::Nothing,
-        };
-        let submit =
-            |appender: Appender| async move { appender.submit_idempotent(command, claim, record).await };
-        match self.ask(submit).await {
+        let opened = asked.run(asked.ledger.open_under_claim(partition, command, claim, &may_be_open)).await;
+        self.noted(opened.as_ref().err()).await;
+        match opened {
             Ok(IdempotentOutcome::Decided(Ok(_), _)) => {
                 self.database.notes.count("a call was opened under a claim");
                 Answer::Done(None)
@@ -199,31 +215,26 @@ impl Client {
         }
     }
 
-    /// Ends a call, and tries again while the ledger is unavailable. When the process has ended, at times the
-    /// gateway has too, and the call is left to the sweeper.
-    async fn end(&mut self, request_id: RequestId, claim: Option<ClaimId>) -> Answer {
+    /// Ends a call at the gateway that has opened it, and tries again while the ledger is unavailable. If the outcome is
+    /// unknown, the gateway has ended or gives up, and the call is left to the sweeper.
+    async fn end(&mut self, asked: &Asked, request_id: RequestId, claim: Option<ClaimId>) -> Answer {
         let end = ENDS[self.random.usize(..ENDS.len())];
         let settled = end.settled(self.random.u64(..400));
         let closing = claim.zip(end.closing(request_id));
+        let may_have_ended = AtomicBool::new(false);
         loop {
             let command = SettleRequest { request_id, settled: settled.clone(), now: NOW };
-            let result = match closing.clone() {
-                None => self.ask(|appender| async move { appender.settle(command).await }).await,
-                Some((claim, closing)) => {
-                    let close = |appender: Appender| async move {
-                        appender.submit_closing(command, claim, request_id, closing).await
-                    };
-                    self.ask(close).await
-                }
-            };
+            let settle = asked.ledger.settle(self.partition(), command, closing.clone(), &may_have_ended);
+            let result = asked.run(settle).await;
+            self.noted(result.as_ref().err()).await;
             let is_over = !may_succeed_later(&result);
             let answer = result.map_or_else(|error| failed(&error), |()| Answer::Done(None));
             self.book.note(&end.fact(request_id), answer.clone());
-            if is_over {
-                self.book.entries().in_flight.remove(&request_id);
+            if answer == Answer::Unknown {
                 return answer;
             }
-            if answer == Answer::Unknown && self.random.bool() {
+            if is_over {
+                self.book.entries().in_flight.remove(&request_id);
                 return answer;
             }
             self.database.notes.count("a settlement was tried again");
@@ -233,8 +244,7 @@ impl Client {
 
     /// Ends a call in flight as abandoned. Its gateway may be about to settle it.
     pub(super) async fn abandon(&mut self) {
-        let in_flight = self.pick(|entries| entries.in_flight.iter().copied().collect());
-        let Some(request_id) = in_flight else { return };
+        let Some(request_id) = self.pick_abandoned() else { return };
         let settled = Settled::Failed(Failed::because(FailureReason::Abandoned));
         let result = self.submit(SettleRequest { request_id, settled, now: NOW }).await;
         if !may_succeed_later(&result) {

@@ -4,28 +4,36 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use farthing_core::command::wire::WireCommand;
 use farthing_core::command::{
-    Command, CreateCustomer, CreatedCustomer, CreditTarget, CreditWallet, DeleteCustomer, PersonalData,
-    Refusal, RevokeSecretKey, Revoker,
+    CreateCustomer, CreatedCustomer, CreditTarget, CreditWallet, DeleteCustomer, PersonalData, Refusal,
+    RevokeSecretKey, Revoker,
 };
 use farthing_core::idempotency::{Claim, ClaimId, ClaimStatus, Scope};
 use farthing_core::ids::{CreditId, CustomerId, RequestId, SecretKeyId, WalletId};
 use farthing_core::money::Amount;
+use farthing_core::partition::Partition;
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use ulid::Ulid;
 
-use super::super::{Appender, ClaimRecord, Error, IdempotentOutcome};
+use super::super::{ClaimRecord, Error, IdempotentOutcome};
 use super::database::Database;
-use super::gateway::{GATEWAYS, Gateways};
+use super::gateway::{GATEWAYS, Gateways, Process};
 use super::keys::{failed_call, opened};
 use super::merchant::{NOW, issue, merchant_id, server_key};
+use crate::leases::Route;
+use crate::ledger::Ledger;
 
 /// Reference ids and idempotency keys that clients compete for, of each.
 const CONTESTED: u32 = 100;
 
-/// The longest time that a lookup of the leader takes, in milliseconds.
+/// The longest time until a client tries again at another gateway, in milliseconds.
 const LOOKUP_MS: u64 = 100;
+
+/// How long a call has been open at least when it is given up for its gateway, as the sweeper does: longer than an opening
+/// may be on its way.
+const ABANDONED_AFTER: Duration = Duration::from_secs(15);
 
 /// What the caller of a command knows when it was answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,8 +60,8 @@ pub(super) struct Entries {
     pub(super) mentioned: Vec<String>,
     /// The calls that were to be opened, with the claims of those with an idempotency key.
     pub(super) calls: BTreeMap<RequestId, Option<ClaimId>>,
-    /// Calls that may be open.
-    pub(super) in_flight: BTreeSet<RequestId>,
+    /// Calls that may be open, and since when.
+    pub(super) in_flight: BTreeMap<RequestId, Instant>,
     /// Customers with money.
     pub(super) payers: Vec<CustomerId>,
     pub(super) issued: Vec<SecretKeyId>,
@@ -83,7 +91,7 @@ pub(super) fn failed(error: &Error) -> Answer {
 /// What the clients of a phase do.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Habits {
-    /// One call in so many goes to any gateway.
+    /// One call in so many goes to any gateway, and the others to the leader as the client knows it.
     pub(super) strays: u32,
     /// The longest pause between the calls of a client.
     pub(super) pause_ms: u64,
@@ -100,12 +108,24 @@ pub(super) struct Client {
     pub(super) leader: usize,
     /// The reads that it has started.
     pub(super) reads: JoinSet<()>,
-    /// The appender of the last command.
-    pub(super) asked: Option<Appender>,
     pub(super) habits: Habits,
     pub(super) book: Book,
-    /// Counts what happens.
+    /// The database, seen at the partition of all its commands.
     pub(super) database: Database,
+}
+
+/// The gateway of a call: its ledger, and the process that ends with it.
+pub(super) struct Asked {
+    pub(super) ledger: Ledger,
+    process: Process,
+}
+
+impl Asked {
+    /// Waits for what the gateway does. If it is killed, the caller has no answer.
+    pub(super) async fn run<T>(&self, call: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        let killed = || Err(Error::Unknown("the gateway was killed".to_owned()));
+        self.process.run(call).await.unwrap_or_else(killed)
+    }
 }
 
 impl Client {
@@ -132,36 +152,46 @@ impl Client {
         }
     }
 
-    /// Sends a command to the gateway that the client believes to lead, or to any. If another leads, the client looks
-    /// up which.
-    pub(super) async fn ask<T, F>(&mut self, call: impl FnOnce(Appender) -> F) -> Result<T, Error>
-    where
-        F: Future<Output = Result<T, Error>>,
-    {
+    pub(super) fn partition(&self) -> Partition {
+        self.database.partition()
+    }
+
+    /// Chooses the gateway of the next call: the one that the client believes to lead, or any.
+    pub(super) fn choose(&mut self) -> Asked {
         if self.random.u8(..3) == 0 {
-            self.leader = self.gateways.holder().unwrap_or(self.leader);
+            self.leader = self.gateways.holder(self.partition()).unwrap_or(self.leader);
         }
         let strays = self.random.u32(..self.habits.strays) == 0;
         let at = if strays { self.random.usize(..GATEWAYS) } else { self.leader };
-        let appender = self.gateways.appender(at);
-        self.asked = Some(appender.clone());
-        let result = call(appender).await;
-        match &result {
-            Err(Error::Moved) => {
+        let (ledger, process) = self.gateways.ledger(at);
+        Asked { ledger, process }
+    }
+
+    /// Notes what an answer says of the gateway, and waits before the client asks another one.
+    pub(super) async fn noted(&mut self, error: Option<&Error>) {
+        match error {
+            Some(Error::Moved) => {
                 self.database.notes.count("a command went to a gateway that does not lead");
-                self.leader = self.gateways.holder().unwrap_or(self.leader);
+                self.leader = self.gateways.holder(self.partition()).unwrap_or(self.leader);
                 sleep(Duration::from_millis(self.random.u64(..LOOKUP_MS))).await;
             }
-            Err(Error::Unavailable(_)) => self.leader = self.gateways.holder().unwrap_or(self.leader),
-            Err(Error::Overloaded) => self.database.notes.count("a command waited for too long"),
-            Ok(_) | Err(Error::Refused(_) | Error::Internal(_) | Error::Unknown(_)) => {}
+            Some(Error::Unavailable(_)) => {
+                self.leader = self.gateways.holder(self.partition()).unwrap_or(self.leader);
+            }
+            Some(Error::Overloaded) => self.database.notes.count("a command waited for too long"),
+            None | Some(Error::Refused(_) | Error::Internal(_) | Error::Unknown(_)) => {}
         }
-        result
     }
 
     /// Sends a command without an idempotency key.
-    pub(super) async fn submit<C: Command>(&mut self, command: C) -> Result<C::Outcome, Error> {
-        self.ask(|appender| async move { appender.submit(command).await }).await
+    pub(super) async fn submit<C>(&mut self, command: C) -> Result<C::Outcome, Error>
+    where
+        C: WireCommand + Clone,
+    {
+        let (asked, partition) = (self.choose(), self.partition());
+        let answer = asked.run(asked.ledger.submit(partition, command)).await;
+        self.noted(answer.as_ref().err()).await;
+        answer
     }
 
     /// Issues a key, and tries again while that fails, as a caller does.
@@ -200,16 +230,23 @@ impl Client {
         // A credit of nothing is refused.
         let amount = ["0", "1", "0.25"][self.random.usize(..3)].parse().unwrap();
         let reason = "a simulation".to_owned();
-        let result = self.submit(CreditWallet { credit_id, target, amount, reason, now: NOW }).await;
+        let command = CreditWallet { credit_id, target, amount, reason, now: NOW };
+        let (asked, partition) = (self.choose(), self.partition());
+        let led_here = asked.ledger.routes().of(partition).term();
+        let result = asked.run(asked.ledger.submit(partition, command)).await;
+        self.noted(result.as_ref().err()).await;
         if let (Ok(_), Some(customer_id)) = (&result, customer) {
             self.book.entries().payers.push(customer_id);
         }
         let answer =
             result.map_or_else(|error| failed(&error), |credited| Answer::Done(Some(credited.balance)));
         let key = format!("{credit_id}/credited");
-        if let (Answer::Done(_), Some(appender)) = (&answer, &self.asked) {
+        let routes = asked.ledger.routes();
+        let was_here = matches!(routes.of(partition), Route::Here(term) if Some(*term) == led_here);
+        if let (Answer::Done(_), true) = (&answer, was_here) {
             let position = self.database.disk().position_of(&key);
-            if position.is_none_or(|position| position > *appender.head().borrow()) {
+            let head = *asked.ledger.appender(partition).head().borrow();
+            if position.is_none_or(|position| position > head) {
                 self.database.notes.violation(format!("{key} was answered and is not announced"));
             }
         }
@@ -281,9 +318,11 @@ impl Client {
             Err(_) => ClaimRecord::Nothing,
         };
         let id = claim.id.clone();
-        let submit =
-            |appender: Appender| async move { appender.submit_idempotent(create, claim, record).await };
-        match self.ask(submit).await {
+        // Such a request goes to the leader as a whole.
+        let (asked, partition) = (self.choose(), self.partition());
+        let answer = asked.run(asked.ledger.submit_idempotent_here(partition, create, claim, record)).await;
+        self.noted(answer.as_ref().err()).await;
+        match answer {
             Ok(IdempotentOutcome::Decided(made, _)) => {
                 self.database.notes.count("a command was decided under a claim");
                 *self.book.entries().decided.entry(id).or_default() += 1;
@@ -311,6 +350,14 @@ impl Client {
             Err(error) => failed(&error),
         };
         self.book.note(&format!("{customer_id}/created"), answer);
+    }
+
+    /// A call that may be open, and has been for a while.
+    pub(super) fn pick_abandoned(&mut self) -> Option<RequestId> {
+        let is_old = |since: &Instant| since.elapsed() >= ABANDONED_AFTER;
+        self.pick(|entries| {
+            entries.in_flight.iter().filter(|(_, at)| is_old(at)).map(|(id, _)| *id).collect()
+        })
     }
 
     /// One of the things in the book.

@@ -32,10 +32,11 @@ pub(super) struct GatewayStore {
     pub(super) link: Link,
 }
 
-/// The link of a gateway to the database.
+/// The links of a gateway to the database and to the other gateways.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Link {
     is_cut: Arc<AtomicBool>,
+    is_cut_off_peers: Arc<AtomicBool>,
     appending: Arc<AtomicU32>,
     /// When the last append ended.
     appended_at: Arc<Mutex<Option<Instant>>>,
@@ -44,6 +45,15 @@ pub(super) struct Link {
 impl Link {
     pub(super) fn cut(&self, is_cut: bool) {
         self.is_cut.store(is_cut, Ordering::Relaxed);
+    }
+
+    pub(super) fn cut_off_peers(&self, is_cut: bool) {
+        self.is_cut_off_peers.store(is_cut, Ordering::Relaxed);
+    }
+
+    /// Whether the gateway does not reach the others, nor they it.
+    pub(super) fn is_cut_off_peers(&self) -> bool {
+        self.is_cut_off_peers.load(Ordering::Relaxed)
     }
 
     /// Whether the gateway does not reach the database.
@@ -61,6 +71,12 @@ impl LogStore for GatewayStore {
     type Session = Session;
 
     async fn open(&self) -> StoreResult<Session> {
+        self.connect().await
+    }
+}
+
+impl GatewayStore {
+    pub(super) async fn connect(&self) -> StoreResult<Session> {
         let Self { database, .. } = self;
         sleep(database.latency()).await;
         if self.link.is_down(database) || !matches!(database.fault(), Fault::None | Fault::Repeat) {
@@ -95,8 +111,13 @@ impl Session {
         Err(StoreError::Other("the connection is lost".to_owned()))
     }
 
-    async fn ask(&self, statement: Statement) -> StoreResult<Reply> {
-        if self.is_closed() {
+    /// Whether the connection is known to be lost.
+    pub(super) fn is_lost(&self) -> bool {
+        self.is_broken.load(Ordering::Relaxed) || self.messages.is_closed()
+    }
+
+    pub(super) async fn ask(&self, statement: Statement) -> StoreResult<Reply> {
+        if self.is_lost() {
             return Err(StoreError::Other("the connection is closed".to_owned()));
         }
         let database = &self.store.database;
@@ -163,7 +184,10 @@ impl Session {
                 Statement::StoreStates { .. } => "a checkpoint arrived twice",
                 Statement::Lead(_) => "a request to lead arrived twice",
                 Statement::Resolve(..) => "a lookup of a commit arrived twice",
-                Statement::Read { .. } | Statement::Load(_) | Statement::FindClaims(_) => return,
+                Statement::Read { .. }
+                | Statement::Load(_)
+                | Statement::FindClaims(_)
+                | Statement::Lease(_) => return,
             };
             let is_append = what == "an append arrived twice";
             let reply = Backend(database.clone()).execute(statement).await;
@@ -220,7 +244,7 @@ impl Drop for Appending<'_> {
 
 impl LogSession for Session {
     fn is_closed(&self) -> bool {
-        self.is_broken.load(Ordering::Relaxed) || self.messages.is_closed()
+        self.is_lost()
     }
 
     async fn lead(&self) -> StoreResult<Option<(Head, i64)>> {

@@ -1,13 +1,17 @@
-//! The database of a simulation: the tables, the lock of the head's row, and the faults that connections draw.
+//! The database of a simulation: the tables of each partition with the lock of its head's row, the leases, and the faults
+//! that connections draw.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use farthing_core::partition::Partition;
 use tokio::sync::OwnedMutexGuard;
 
+use super::super::store::Head;
 use super::disk::Disk;
+use super::leases::LeaseTable;
 
 /// The longest time that a message may be on its way, in milliseconds: longer than a leader waits and than a lease lasts.
 const LATEST_MS: u64 = 15_000;
@@ -40,12 +44,19 @@ impl Notes {
     }
 }
 
-/// The parts of a database that connections share.
+/// What belongs to one partition.
 #[derive(Debug)]
-struct Shared {
+struct Tables {
     disk: Mutex<Disk>,
     /// The lock of the head's row. It is fair, as that of Postgres is.
     lock: Arc<tokio::sync::Mutex<()>>,
+}
+
+/// The parts of a database that connections share.
+#[derive(Debug)]
+struct Shared {
+    partitions: Vec<Tables>,
+    leases: Mutex<LeaseTable>,
     random: Mutex<fastrand::Rng>,
     /// Of a thousand messages, so many fail.
     failing: AtomicU32,
@@ -58,19 +69,21 @@ struct Shared {
     refuses_appends: AtomicBool,
 }
 
-/// A database.
+/// A database, of which this handle sees one partition.
 #[derive(Debug, Clone)]
 pub(super) struct Database {
     shared: Arc<Shared>,
+    partition: Partition,
     pub(super) notes: Notes,
 }
 
 impl Database {
-    pub(super) fn new(random: fastrand::Rng) -> Self {
+    pub(super) fn new(partitions: i16, random: fastrand::Rng) -> Self {
         let notes = Notes::default();
+        let tables = |_| Tables { disk: Mutex::new(Disk::new(notes.clone())), lock: Arc::default() };
         let shared = Shared {
-            disk: Mutex::new(Disk::new(notes.clone())),
-            lock: Arc::default(),
+            partitions: (0..partitions).map(tables).collect(),
+            leases: Mutex::new(LeaseTable::new(partitions, notes.clone())),
             random: Mutex::new(random),
             failing: 0.into(),
             commit_ms: 4.into(),
@@ -78,11 +91,38 @@ impl Database {
             conflicts: 0.into(),
             refuses_appends: false.into(),
         };
-        Self { shared: Arc::new(shared), notes }
+        Self { shared: Arc::new(shared), partition: Partition::new(0), notes }
+    }
+
+    /// The same database, of which the handle sees `partition`.
+    pub(super) fn of(&self, partition: Partition) -> Self {
+        Self { partition, ..self.clone() }
+    }
+
+    /// The partition that this handle sees.
+    pub(super) const fn partition(&self) -> Partition {
+        self.partition
+    }
+
+    fn tables(&self) -> &Tables {
+        &self.shared.partitions[self.partition.index()]
     }
 
     pub(super) fn disk(&self) -> MutexGuard<'_, Disk> {
-        self.shared.disk.lock().unwrap()
+        self.tables().disk.lock().unwrap()
+    }
+
+    pub(super) fn leases(&self) -> MutexGuard<'_, LeaseTable> {
+        self.shared.leases.lock().unwrap()
+    }
+
+    /// As `ledger.lead`.
+    pub(super) fn lead(&self, gateway: &str) -> Option<(Head, i64)> {
+        if self.leases().holder(self.partition).as_deref() != Some(gateway) {
+            self.notes.count("a gateway without the lease could not lead");
+            return None;
+        }
+        Some(self.disk().lead(gateway))
     }
 
     /// Lets so many of a thousand messages fail from now on.
@@ -126,7 +166,7 @@ impl Database {
 
     /// Waits for the lock of the head's row.
     pub(super) async fn lock_head(&self) -> OwnedMutexGuard<()> {
-        Arc::clone(&self.shared.lock).lock_owned().await
+        Arc::clone(&self.tables().lock).lock_owned().await
     }
 
     fn random(&self) -> MutexGuard<'_, fastrand::Rng> {

@@ -1,13 +1,11 @@
-//! The tables of a simulation, and the rules of the SQL functions that write them (`schema/migrations/V1__log.sql`).
+//! The tables of one partition in a simulation, and the rules of the SQL functions that write them (`schema/migrations/V1__log.sql`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use farthing_core::idempotency::{ClaimId, StoredClaim};
 use farthing_core::ids::{CustomerId, RequestId};
-use tokio::time::Instant;
 
 use super::super::batch::EventId;
 use super::super::store::{Head, StoreError, StoreResult};
@@ -52,9 +50,6 @@ pub(super) struct Disk {
     pub(super) head: Head,
     pub(super) checkpoint_position: i64,
     pub(super) checkpoint_epoch: i64,
-    /// The gateway in the lease, and when the lease expires.
-    pub(super) holder: Option<String>,
-    pub(super) expires_at: Instant,
     pub(super) events: Vec<Row>,
     /// The positions of the facts that an append must not repeat.
     pub(super) indexed: BTreeSet<String>,
@@ -77,8 +72,6 @@ impl Disk {
             head: Head { position: 0, hash: GENESIS, epoch: 0 },
             checkpoint_position: 0,
             checkpoint_epoch: 0,
-            holder: None,
-            expires_at: Instant::now(),
             events: Vec::new(),
             indexed: BTreeSet::new(),
             states: BTreeMap::new(),
@@ -91,41 +84,15 @@ impl Disk {
         }
     }
 
-    /// Gives the lease to `gateway` for so long, if it has it or nobody does.
-    pub(super) fn take_lease(&mut self, gateway: &str, lasts: Duration) -> bool {
-        let now = Instant::now();
-        let is_held = self.holder.as_deref() == Some(gateway);
-        if !is_held && now < self.expires_at {
-            return false;
-        }
-        if !is_held && self.holder.is_some() {
-            self.notes.count("a lease was taken over");
-        }
-        self.holder = Some(gateway.to_owned());
-        self.expires_at = now + lasts;
-        true
-    }
-
-    /// Ends the lease of `gateway`. It stays in the row until another takes the lease.
-    pub(super) fn release_lease(&mut self, gateway: &str) {
-        if self.holder.as_deref() == Some(gateway) {
-            self.expires_at = Instant::now();
-        }
-    }
-
-    /// As `ledger.lead`.
-    pub(super) fn lead(&mut self, gateway: &str) -> Option<(Head, i64)> {
-        if self.holder.as_deref() != Some(gateway) {
-            self.notes.count("a gateway without the lease could not lead");
-            return None;
-        }
+    /// As `ledger.lead`, for the gateway with the lease.
+    pub(super) fn lead(&mut self, gateway: &str) -> (Head, i64) {
         self.head.epoch += 1;
         self.checkpoint_epoch = self.head.epoch;
         self.leads.push((self.head.position, gateway.to_owned()));
         if self.checkpoint_position < self.head.position {
             self.notes.count("a leader took over a tail");
         }
-        Some((self.head, self.checkpoint_position))
+        (self.head, self.checkpoint_position)
     }
 
     /// As the statement that reads whole batches.

@@ -6,8 +6,6 @@ use farthing_core::ids::{MerchantId, SecretKeyId, WalletId};
 use farthing_core::secret::{KeyHash, ServerKey};
 use ulid::Ulid;
 
-use super::super::Appender;
-
 /// The time of every command: the appender does not look at it.
 pub(super) const NOW: DateTime<Utc> = DateTime::<Utc>::UNIX_EPOCH;
 
@@ -47,9 +45,8 @@ pub(super) fn merchants_wallet() -> WalletId {
     WalletId::new(Ulid::from_parts(1, 3))
 }
 
-/// Registers the merchant of all commands.
-pub(super) async fn register(appender: &Appender) {
+/// The command that registers the merchant of all commands.
+pub(super) fn registration() -> RegisterMerchant {
     let (wallet_id, first_key) = (merchants_wallet(), issue(first_key()));
-    let register = RegisterMerchant { wallet_id, name: "a merchant".to_owned(), first_key, now: NOW };
-    appender.submit(register).await.expect("nothing fails yet");
+    RegisterMerchant { wallet_id, name: "a merchant".to_owned(), first_key, now: NOW }
 }

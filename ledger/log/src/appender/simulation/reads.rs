@@ -4,11 +4,10 @@ use farthing_core::ids::{CustomerId, WalletId};
 use farthing_core::state::{State, StateKey};
 use ulid::Ulid;
 
-use super::super::Appender;
-use super::client::Client;
+use super::client::{Asked, Client};
 use super::database::Database;
-use super::gateway::GATEWAYS;
 use super::merchant::merchants_wallet;
+use crate::appender::Error;
 
 impl Client {
     /// Starts a read of the merchant's wallet with a customer's, a call and a key. The client does not wait for it, as
@@ -18,17 +17,19 @@ impl Client {
         let of_customer = of_customer.map_or(Ulid::nil(), CustomerId::ulid);
         let mut keys =
             vec![StateKey::Wallet(merchants_wallet()), StateKey::Wallet(WalletId::new(of_customer))];
-        keys.extend(self.pick(|entries| entries.in_flight.iter().copied().collect()).map(StateKey::Request));
+        keys.extend(self.pick(|entries| entries.in_flight.keys().copied().collect()).map(StateKey::Request));
         keys.extend(self.pick(|entries| entries.issued.clone()).map(StateKey::IssuedKey));
-        let at = if self.random.bool() { self.leader } else { self.random.usize(..GATEWAYS) };
-        self.reads.spawn(read(self.database.clone(), self.gateways.appender(at), keys));
+        let asked = self.choose();
+        self.reads.spawn(read(self.database.clone(), asked, keys));
     }
 }
 
 /// Reads the states of `keys` and compares them with the log.
-async fn read(database: Database, appender: Appender, keys: Vec<StateKey>) {
+async fn read(database: Database, asked: Asked, keys: Vec<StateKey>) {
     let from = database.disk().head.position;
-    let Ok(states) = appender.states(keys.clone()).await else { return };
+    let states = asked.ledger.states_of(database.partition(), &keys);
+    let states = async { states.await.map_err(|error| Error::Unavailable(error.to_string())) };
+    let Ok(states) = asked.run(states).await else { return };
     let stored: Vec<_> = keys.iter().map(StateKey::stored).collect();
     let read: Vec<_> = states.iter().map(|state| state.as_ref().map(State::to_json)).collect();
     let disk = database.disk();

@@ -11,7 +11,7 @@ use ulid::Ulid;
 
 use super::connection::{GatewayStore, Link};
 use super::database::Database;
-use super::merchant::register;
+use super::merchant::registration;
 use crate::appender::{Appender, Lease, QueueLimits};
 
 /// The lease of the gateway.
@@ -35,15 +35,15 @@ pub(super) fn with_leader<T: Future<Output = ()>>(
 ) -> Database {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     runtime.unwrap().block_on(async {
-        let database = Database::new(fastrand::Rng::with_seed(1));
+        let database = Database::new(1, fastrand::Rng::with_seed(1));
         let (stop, gateway) = (CancellationToken::new(), "gateway".to_owned());
-        database.disk().take_lease(&gateway, LEASE);
+        database.leases().give(database.partition(), &gateway);
         let (lease, seen) = watch::channel(held());
         let store = GatewayStore { database: database.clone(), gateway, link: Link::default() };
         let (appender, task) = Appender::over(store, "gateway", (limits, Arc::default()), seen, stop.clone());
         let task = tokio::spawn(task);
         queued().await;
-        register(&appender).await;
+        appender.submit(registration()).await.expect("nothing fails yet");
         test(database.clone(), appender, lease).await;
         stop.cancel();
         task.await.unwrap();

@@ -38,8 +38,7 @@ fn a_gateway_that_loses_its_lease_while_it_takes_over_does_not_lead() {
         lease.send_replace(Lease::None);
         queued().await;
         assert!(!*appender.leads().borrow());
-        database.disk().release_lease("gateway");
-        database.disk().take_lease("another", Duration::from_mins(1));
+        database.leases().give(database.partition(), "another");
         let lock = database.lock_head().await;
         lease.send_replace(held());
         queued().await;
@@ -60,23 +59,15 @@ fn a_gateway_whose_append_is_fenced_after_it_lost_its_lease_leads_no_more() {
             async move { appender.submit(issue(id(0))).await }
         });
         queued().await;
-        {
-            let mut disk = database.disk();
-            disk.release_lease("gateway");
-            assert!(disk.take_lease("another", Duration::from_mins(1)));
-            assert!(disk.lead("another").is_some());
-        }
+        database.leases().give(database.partition(), "another");
+        assert!(database.lead("another").is_some());
         lease.send_replace(Lease::None);
         queued().await;
         drop(lock);
         assert_eq!(fenced.await.unwrap(), Err(Error::Moved));
         queued().await;
         assert!(!*appender.leads().borrow(), "it would never be given the lease again");
-        {
-            let mut disk = database.disk();
-            disk.release_lease("another");
-            assert!(disk.take_lease("gateway", Duration::from_hours(24)));
-        }
+        database.leases().give(database.partition(), "gateway");
         lease.send_replace(held());
         assert_eq!(appender.submit(issue(id(0))).await, Ok(()));
     });
