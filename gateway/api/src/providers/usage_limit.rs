@@ -31,7 +31,7 @@ struct Counted {
     input: u64,
     /// The most tokens of all its answers, by its body and by its model.
     most_output: Option<u64>,
-    /// Whether its cost has a bound. Then its hold is this bound, or it is capped.
+    /// Whether its cost has a bound. Then its hold covers the bound, or was capped.
     has_bound: bool,
 }
 
@@ -61,8 +61,8 @@ impl UsageLimit {
         Self { counted: is_counted.then_some(counted), ..self }
     }
 
-    /// The same for a call that was opened with this hold, of at most `cap` and what is exact of it. A smaller one was not
-    /// capped, so it is the bound of the cost, if there is one, and nothing needs to be counted.
+    /// The same for a call that was opened with this hold. Below `cap` it was not capped: it covers the bound of the cost, if
+    /// there is one, and nothing needs to be counted.
     pub(crate) fn held(self, hold: Hold, cap: Amount) -> Self {
         let is_uncapped = hold.total().is_ok_and(|held| held < cap);
         Self { counted: self.counted.filter(|counted| !(counted.has_bound && is_uncapped)), ..self }
