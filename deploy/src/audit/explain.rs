@@ -135,7 +135,7 @@ fn print_bill(explanation: &Explanation, metered: &RequestMetered) -> Result<()>
     let counted = metered.counted;
     show_some(
         "counted",
-        counted.map(|bytes| format!("{} bytes of the body, {} of text", bytes.input, bytes.output)),
+        counted.map(|most| format!("at most {} tokens of input and {} of output", most.input, most.output)),
     )?;
     let cost = metered.model_cost;
     show("provider cost", format!("{} = input {} + output {}", cost.total, cost.input, cost.output))?;

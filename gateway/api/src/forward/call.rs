@@ -149,6 +149,7 @@ async fn forward(
         Err(OpenError::NotOpen(refused)) => return Err(refused),
     };
     let opened = *opening.outcome();
+    let usage_limit = usage_limit.held(opened.hold, forwarder.app.settings.hold_cap);
     let call = OpenCall::new(partition, request_id, opened, provider);
     let open = Counted::new(&forwarder.app.metrics.forward.open);
     let mut connected = true;

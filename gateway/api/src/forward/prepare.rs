@@ -11,6 +11,7 @@ use farthing_core::event::RequestShape;
 use farthing_core::ids::RequestId;
 use farthing_core::model_price::ListPrice;
 use farthing_core::partition::Partition;
+use farthing_core::pricing;
 use farthing_core::state::{State, StateKey};
 use farthing_worker::webhooks::LOOP_HEADER;
 use http::header::{ACCEPT_ENCODING, CONTENT_TYPE, TRANSFER_ENCODING};
@@ -326,8 +327,8 @@ async fn finish(
         }
         usage_limit = usage_limit.with_sent_characters(options.input_characters);
     }
-    if is_managed {
-        usage_limit = usage_limit.counting(&size);
+    if is_managed && let ListPrice::Listed(price) = &list_price {
+        usage_limit = usage_limit.counting(&size, pricing::max_model_cost(price, size));
     }
     let provider_key_type = provider_key.key_type();
     let managed_key = match provider_key {

@@ -1,6 +1,9 @@
 //! What is known of a call's usage before its answer: the most that one on a managed provider key may report (decision
 //! 0058), and the characters that were sent where the provider bills by them. Pure.
 
+use farthing_core::event::Hold;
+use farthing_core::money::Amount;
+use farthing_core::pricing::Bound;
 use farthing_core::size_hint::SizeHint;
 use farthing_core::usage::{Split, Usage};
 
@@ -12,19 +15,24 @@ const TOLERANCE: u64 = 10;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct UsageLimit {
     tokens: Split<Option<u64>>,
+    /// The most tokens that the model reads at once, as the catalogue lists it.
+    model_input: Option<u64>,
     /// The characters of the request, if the provider bills by them and its answer does not report them.
     sent_characters: Option<u64>,
-    /// What is counted if the usage stays unknown, of a call without an output limit.
+    /// What is counted if the usage stays unknown, of a call whose hold may be less than its cost.
     counted: Option<Counted>,
 }
 
-/// What is known of a call without an output limit.
+/// What is known of a call whose hold may be less than its cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Counted {
-    /// The bytes of its body, and at most the tokens that its model reads.
+    /// The bytes of its body, and at most the tokens that its model reads at once: however many answers are asked for, the
+    /// input is billed once.
     input: u64,
-    /// The most tokens that its model answers.
+    /// The most tokens of all its answers, by its body and by its model.
     most_output: Option<u64>,
+    /// Whether its cost has a bound. Then its hold covers the bound, or was capped.
+    has_bound: bool,
 }
 
 impl UsageLimit {
@@ -33,7 +41,7 @@ impl UsageLimit {
         let of_call =
             |tokens: Option<u64>| Some(tokens?.saturating_mul(TOLERANCE).saturating_mul(answers.max(1)));
         let tokens = Split { input: of_call(max_tokens.input), output: of_call(max_tokens.output) };
-        Self { tokens, sent_characters: None, counted: None }
+        Self { tokens, model_input: max_tokens.input, ..Self::default() }
     }
 
     /// The same for a call whose request has so many characters, by which its provider bills.
@@ -41,12 +49,23 @@ impl UsageLimit {
         Self { sent_characters, ..self }
     }
 
-    /// The same for a call of this size on a managed provider key: without an output limit, it is counted.
-    pub(crate) fn counting(self, size: &SizeHint) -> Self {
-        let is_unlimited = size.max_output_tokens.is_none() && size.input_characters.is_none();
-        let most_input = self.tokens.input.map_or(u64::MAX, |tokens| tokens / TOLERANCE);
-        let (input, most_output) = (size.input_bytes.min(most_input), size.model_output_tokens);
-        Self { counted: is_unlimited.then_some(Counted { input, most_output }), ..self }
+    /// The same for a call of this size on a managed provider key: it is counted, unless its `cost` is exact or one by the
+    /// characters of its input.
+    pub(crate) fn counting(self, size: &SizeHint, cost: Bound) -> Self {
+        let is_counted = size.input_characters.is_none() && !matches!(cost, Bound::Exact(_));
+        let counted = Counted {
+            input: self.model_input.map_or(size.input_bytes, |most| size.input_bytes.min(most)),
+            most_output: [size.max_output_tokens, size.model_output_tokens].into_iter().flatten().min(),
+            has_bound: matches!(cost, Bound::AtMost(_)),
+        };
+        Self { counted: is_counted.then_some(counted), ..self }
+    }
+
+    /// The same for a call that was opened with this hold. Below `cap` it was not capped: it covers the bound of the cost, if
+    /// there is one, and nothing needs to be counted.
+    pub(crate) fn held(self, hold: Hold, cap: Amount) -> Self {
+        let is_uncapped = hold.total().is_ok_and(|held| held < cap);
+        Self { counted: self.counted.filter(|counted| !(counted.has_bound && is_uncapped)), ..self }
     }
 
     /// Whether the text of the answer is to be counted.
@@ -57,7 +76,7 @@ impl UsageLimit {
     /// Upper bounds of the tokens of a call whose usage stays unknown and whose answer has streamed so many bytes of text.
     /// Without any nothing is counted: the provider may have refused the call.
     pub(crate) fn counted(self, streamed_text: u64) -> Option<Split<u64>> {
-        let Counted { input, most_output } = self.counted.filter(|_| streamed_text > 0)?;
+        let Counted { input, most_output, .. } = self.counted.filter(|_| streamed_text > 0)?;
         let output = most_output.map_or(streamed_text, |most| streamed_text.min(most));
         Some(Split { input, output })
     }
@@ -113,19 +132,60 @@ mod tests {
     }
 
     #[test]
-    fn a_call_without_an_output_limit_is_counted() {
+    fn a_call_is_counted_up_to_what_its_body_and_its_model_let_it_answer() {
         let size = SizeHint { input_bytes: 7, model_output_tokens: Some(100), ..SizeHint::default() };
-        let counted = |size, text| UsageLimit::default().counting(&size).counted(text);
+        let counted = |size, text| UsageLimit::default().counting(&size, Bound::Unknown).counted(text);
         assert_eq!(counted(size, 5), Some(Split { input: 7, output: 5 }));
         assert_eq!(counted(size, 500), Some(Split { input: 7, output: 100 }));
         assert_eq!(counted(size, 0), None);
-        let short = UsageLimit::new(Split { input: Some(3), output: Some(100) }, 2).counting(&size);
-        assert_eq!(short.counted(5), Some(Split { input: 6, output: 5 }));
         let unlisted = SizeHint { model_output_tokens: None, ..size };
         assert_eq!(counted(unlisted, 500), Some(Split { input: 7, output: 500 }));
-        assert_eq!(counted(SizeHint { max_output_tokens: Some(1), ..size }, 5), None);
+        for (limit, output) in [(1, 1), (60, 60), (1_000, 100)] {
+            let limited = SizeHint { max_output_tokens: Some(limit), ..size };
+            assert_eq!(counted(limited, 500), Some(Split { input: 7, output }), "{limit}");
+        }
+        let limited = SizeHint { max_output_tokens: Some(60), ..unlisted };
+        assert_eq!(counted(limited, 500), Some(Split { input: 7, output: 60 }));
         assert_eq!(counted(SizeHint { input_characters: Some(1), ..size }, 5), None);
         assert_eq!(UsageLimit::default().counted(5), None);
+    }
+
+    #[test]
+    fn the_input_is_counted_once_whatever_the_number_of_answers() {
+        let size = SizeHint { input_bytes: 7_000, model_output_tokens: Some(100), ..SizeHint::default() };
+        for answers in [0, 1, 33, u64::MAX] {
+            for (model_input, input) in [(Some(3), 3), (Some(8_000), 7_000), (None, 7_000)] {
+                let limit = UsageLimit::new(Split { input: model_input, output: Some(100) }, answers);
+                let counted = limit.counting(&size, Bound::Unknown).counted(5);
+                assert_eq!(counted, Some(Split { input, output: 5 }), "{answers} {model_input:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_call_is_counted_unless_its_hold_is_the_bound_of_its_cost() {
+        let amount = |text: &str| text.parse::<Amount>().unwrap();
+        let size = SizeHint { input_bytes: 7, max_output_tokens: Some(100), ..SizeHint::default() };
+        let (above, below) = (Bound::AtMost(amount("5")), Bound::AtMost(amount("0.5")));
+        for (cost, wallet, merchant, is_counted) in [
+            (above, "1", "0", true),
+            (above, "0", "1", true),
+            (below, "0.5", "0", false),
+            (below, "0.4999999999", "0.5", false),
+            // With a fee that took a part of the cap, or all of it, the hold may be less than the bound.
+            (below, "0.5", "0.5", true),
+            (below, "1", "0", true),
+            // Without a bound it is the default hold.
+            (Bound::Unknown, "0.01", "0", true),
+            (Bound::Exact(amount("5")), "5", "0", false),
+            (Bound::Exact(amount("0.5")), "0.5", "1", false),
+        ] {
+            let hold = Hold { wallet: amount(wallet), merchant: amount(merchant), ..Hold::default() };
+            let limit = UsageLimit::default().counting(&size, cost).held(hold, amount("1"));
+            assert_eq!(limit.counts_text(), is_counted, "{cost:?} {hold:?}");
+            let counted = is_counted.then_some(Split { input: 7, output: 5 });
+            assert_eq!(limit.counted(5), counted, "{cost:?} {hold:?}");
+        }
     }
 
     #[test]

@@ -245,8 +245,9 @@ pub(super) fn charges_hold(opened: &RequestOpened) -> bool {
 
 /// The bill of a call of which no more than `usage` became known, with the part that is charged because of that. The
 /// instance pays its provider for a call on a managed key, whatever became known. So the payer of the provider's cost
-/// pays the whole hold on its wallet, and at least a provider's cost of what was `counted`; what `usage` does not explain of
-/// it counts as cost of the input. If `usage` costs more, it is charged alone.
+/// pays the whole hold on its wallet, and at least a provider's cost of what was `counted`, which may be more: the hold may
+/// be the default one, or capped. What `usage` does not explain of it counts as cost of the input. If `usage` costs more, it
+/// is charged alone.
 pub(super) fn bill_of_hold(
     opened: &RequestOpened,
     usage: &Usage,
@@ -280,7 +281,7 @@ pub(super) fn is_cost_exact(opened: &RequestOpened) -> bool {
         .is_some_and(|price| matches!(pricing::max_model_cost(price, SizeHint::default()), Bound::Exact(_)))
 }
 
-/// What a call without an output limit costs at most, as far as its input and what was streamed of its output are counted.
+/// What a call costs at most, as far as its input and what was streamed of its output are counted.
 fn bound_by_count(price: Option<&ModelPrice>, counted: Option<Split<u64>>) -> Amount {
     let Some((price, counted)) = price.zip(counted) else { return Amount::ZERO };
     let size = SizeHint {

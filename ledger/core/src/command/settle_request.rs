@@ -35,8 +35,8 @@ pub struct Metered {
     pub usage: Option<Usage>,
     /// Whether the response was complete.
     pub ending: Completeness,
-    /// What was counted of a call without an output limit whose usage stays unknown, as upper bounds of its tokens: the bytes
-    /// of its body, and those of the text that was streamed.
+    /// What was counted of a call whose usage stays unknown and whose hold may be less than its cost, as upper bounds of its
+    /// tokens: the bytes of its body, and those of the text that was streamed, up to its limits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counted: Option<Split<u64>>,
     /// The raw usage, stored if it is not believed.

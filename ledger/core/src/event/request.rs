@@ -251,8 +251,8 @@ pub struct RequestMetered {
     pub http_status: u16,
     /// The usage reported by the provider.
     pub usage: Usage,
-    /// What the gateway counted of a call without an output limit whose usage stayed unknown, as upper bounds of its tokens:
-    /// the bytes of its body, and those of the text that was streamed.
+    /// What the gateway counted of a call whose usage stayed unknown and whose hold may be less than its cost, as upper bounds
+    /// of its tokens: the bytes of its body, and those of the text that was streamed, up to its limits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counted: Option<Split<u64>>,
     /// The tier usage before the call, in the units of the fee.

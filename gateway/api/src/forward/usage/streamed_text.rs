@@ -1,5 +1,5 @@
 //! Counts the bytes of the text that an answer has streamed: an upper bound of its tokens, for a call that is given up
-//! before its usage is reported and that has no output limit.
+//! before its usage is reported and whose hold may be less than its cost.
 
 /// The members whose texts are output, in the formats of the built-in providers.
 const TEXTS: [&[u8]; 12] = [
@@ -16,6 +16,10 @@ const TEXTS: [&[u8]; 12] = [
     b"tool_plan",
     b"transcript",
 ];
+
+/// The members whose values are output as a whole if they are an object or a list: the arguments of a tool, whose names
+/// are free. As a text, `input` is one of [`TEXTS`].
+const ARGUMENTS: [&[u8]; 2] = [b"args", b"input"];
 
 /// The longest name, or type of an event, that is compared, in bytes.
 const MAX_NAME: usize = 64;
@@ -42,6 +46,12 @@ pub(super) struct StreamedText {
     line: u64,
     /// Whether this line repeats texts of others.
     repeats: bool,
+    /// The number of objects and lists around the cursor.
+    depth: u64,
+    /// The arguments around the cursor.
+    arguments: Option<Arguments>,
+    /// Whether the value of the member `name` comes next.
+    is_value_next: bool,
     /// The name of the member around the cursor.
     name: Vec<u8>,
     /// The beginning of the string around or before the cursor.
@@ -51,6 +61,15 @@ pub(super) struct StreamedText {
     /// The next bytes that are not counted: `\u` with four digits stands for at most three bytes.
     uncounted: u8,
     place: Place,
+}
+
+/// The arguments of a tool, as an object or a list.
+#[derive(Debug, Clone, Copy)]
+struct Arguments {
+    /// The number of objects and lists around them.
+    depth: u64,
+    /// Whether nothing has come after their opening bracket.
+    is_empty: bool,
 }
 
 /// The position of the cursor.
@@ -68,8 +87,8 @@ enum Place {
 impl StreamedText {
     /// The bytes of all texts so far.
     pub(super) fn bytes(&self) -> u64 {
-        let is_text = self.place == Place::Inside || self.place == Place::Escaped;
-        let begun = if is_text && self.is_output() { self.length } else { 0 };
+        let is_begun = self.is_within_string() && self.arguments.is_none() && self.is_output();
+        let begun = if is_begun { self.length } else { 0 };
         let line = if self.repeats { 0 } else { self.line + begun };
         self.before + line
     }
@@ -82,7 +101,22 @@ impl StreamedText {
     }
 
     fn byte(&mut self, byte: u8) {
+        let is_within_string = self.is_within_string();
+        // Within strings alone JSON has this letter. Elsewhere it is that of `data:`, which begins another document.
+        if byte == b'd' && !is_within_string {
+            self.end_document();
+        }
+        if !byte.is_ascii_whitespace() || (is_within_string && byte == b' ') {
+            self.count_argument(byte);
+        }
         match (self.place, byte) {
+            // JSON has no line end within a string: the document was cut off.
+            (Place::Inside | Place::Escaped, b'\n' | b'\r') => {
+                self.place = Place::Outside;
+                self.end_text();
+                self.end_document();
+                self.end_line();
+            }
             (Place::Inside, b'\\') => self.place = Place::Escaped,
             (Place::Inside, b'"') => self.place = Place::After,
             (Place::Inside | Place::Escaped, _) => {
@@ -101,6 +135,7 @@ impl StreamedText {
             }
             (Place::After, b':') => {
                 self.place = Place::Outside;
+                self.is_value_next = true;
                 std::mem::swap(&mut self.name, &mut self.string);
             }
             (Place::After, b' ' | b'\t') => {}
@@ -113,6 +148,19 @@ impl StreamedText {
         }
     }
 
+    /// Counts a byte of arguments; with the brackets around them, if anything is between.
+    fn count_argument(&mut self, byte: u8) {
+        let Some(arguments) = &mut self.arguments else { return };
+        match (arguments.is_empty, byte) {
+            (true, b'}' | b']') => {}
+            (true, _) => {
+                arguments.is_empty = false;
+                self.line += 2;
+            }
+            (false, _) => self.line += 1,
+        }
+    }
+
     fn outside(&mut self, byte: u8) {
         match byte {
             b'"' => {
@@ -120,22 +168,58 @@ impl StreamedText {
                 self.string.clear();
                 (self.length, self.uncounted) = (0, 0);
             }
-            b'\n' => {
-                if !self.repeats {
-                    self.before += self.line;
-                }
-                (self.line, self.repeats) = (0, false);
-            }
+            b'{' | b'[' => self.open(),
+            b'}' | b']' => self.close(),
+            b'\n' => self.end_line(),
             _ => {}
+        }
+        if !byte.is_ascii_whitespace() {
+            self.is_value_next = false;
         }
     }
 
+    /// Begins an object or a list.
+    fn open(&mut self) {
+        let are_arguments = self.is_value_next && ARGUMENTS.contains(&self.name.as_slice());
+        if are_arguments && self.arguments.is_none() {
+            self.arguments = Some(Arguments { depth: self.depth, is_empty: true });
+        }
+        self.depth = self.depth.saturating_add(1);
+    }
+
+    /// Ends an object or a list.
+    fn close(&mut self) {
+        self.depth = self.depth.saturating_sub(1);
+        if self.arguments.is_some_and(|arguments| self.depth <= arguments.depth) {
+            self.arguments = None;
+        }
+    }
+
+    /// Ends the document, also one whose rest is missing. A document may have many lines.
+    fn end_document(&mut self) {
+        (self.depth, self.arguments) = (0, None);
+    }
+
+    fn end_line(&mut self) {
+        if !self.repeats {
+            self.before += self.line;
+        }
+        (self.line, self.repeats) = (0, false);
+    }
+
     fn end_text(&mut self) {
-        if self.name == b"type" {
+        if self.arguments.is_some() {
+            return; // Its bytes are counted.
+        }
+        if self.name == b"type" && self.depth == 1 {
             self.repeats |= self.string.ends_with(REPEATED) || NO_OUTPUT.contains(&self.string.as_slice());
         } else if self.is_output() {
             self.line += self.length;
         }
+    }
+
+    fn is_within_string(&self) -> bool {
+        matches!(self.place, Place::Inside | Place::Escaped)
     }
 
     fn is_output(&self) -> bool {
@@ -219,6 +303,128 @@ mod tests {
                       data: {\"type\":\"response.output_text.done\",\"text\":\"Hello\"}\n\n\
                       data: {\"type\":\"response.output_text.delta\",\"delta\":\"!\"}\n\n";
         assert_eq!(counted(stream), 6);
+    }
+
+    #[test]
+    fn arguments_that_are_an_object_are_counted_as_a_whole() {
+        for arguments in [
+            r#"{"city":"Paris"}"#,
+            r#"{"days":[1,2.5e3,-3,true,null],"at":{"text":"a b","args":{"input":["c"]}}}"#,
+            r#"{"code":"}]\"[{\\","type":"response.output_text.done","é":"\u00e9"}"#,
+            r#"[{"content":"abc"},"def"]"#,
+            r#"{"":{}}"#,
+            "[0]",
+        ] {
+            for (before, after) in [
+                (
+                    r#"data: {"candidates":[{"content":{"parts":[{"functionCall":{"name":"f","args":"#,
+                    r#"}}],"role":"model"}}]}"#,
+                ),
+                (
+                    r#"{"output":{"message":{"content":[{"toolUse":{"input":"#,
+                    r#","name":"f","toolUseId":"1"}}]}}}"#,
+                ),
+                (
+                    r#"{"type":"message","content":[{"type":"tool_use","name":"f","input" : "#,
+                    r#" }],"role":"assistant"}"#,
+                ),
+                (r#"data: {"type":"content_block_start","content_block":{"input":"#, "}}\n\n"),
+            ] {
+                let body = [before, arguments, after].concat();
+                assert_eq!(counted(&body), arguments.len() as u64, "{body}");
+            }
+        }
+        for (body, bytes) in [
+            (r#"{"args":{"a":"b"},"text":"cc","input":[1]}"#, 9 + 2 + 3),
+            (r#"{"args":{ "a" : "b c" ,"d":[ ] }}"#, 18),
+            (r#"{"args":{"a":"cut of"#, 12),
+            (r#"{"args":{"#, 0),
+            (r#"{"args":{},"input":[ ],"x":{"args": { }}}"#, 0),
+            // What follows empty ones is not theirs.
+            (r#"{"parts":[{"args":{}},{"x":"y"},["z"],{}]}"#, 0),
+            (r#"{"args":1,"x":{"y":"z"},"input":null,"list":[2]}"#, 0),
+            (r#"{"x":"args","y":{"z":1}}"#, 0),
+            (r#"["input",{"z":1}]"#, 0),
+            (r#"{"input_schema":{"z":1},"arg":{"z":1},"inputs":[1]}"#, 0),
+            // A text as before.
+            (r#"{"input":"abc","args":"abc"}"#, 3),
+        ] {
+            assert_eq!(counted(body), bytes, "{body}");
+        }
+    }
+
+    #[test]
+    fn only_an_events_own_type_says_that_it_repeats_others() {
+        for (body, bytes) in [
+            (
+                r#"data: {"candidates":[{"content":{"parts":[{"text":"Hi"},{"functionCall":{"args":{"type":"x.done"}}}]}}]}"#,
+                2 + 17,
+            ),
+            (r#"data: {"delta":{"type":"x.done","text":"Hi"}}"#, 2),
+            (r#"data: {"item":{"type":"response.created"},"text":"Hi"}"#, 2),
+            (r#"[{"type":"x.done","text":"Hi"}]"#, 2),
+            (r#"data: {"type":"x.done","text":"Hi"}"#, 0),
+            (r#"data: {"type":"response.created","response":{"input":[{"content":"abc"}]}}"#, 0),
+            (r#"data: {"response":{"input":[{"content":"abc"}]},"type":"response.created"}"#, 0),
+            (r#"data: {"type":"response.output_item.done","item":{"type":"x","input":{"a":"b"}}}"#, 0),
+        ] {
+            assert_eq!(counted(body), bytes, "{body}");
+        }
+    }
+
+    #[test]
+    fn a_document_may_have_many_lines() {
+        let arguments = r#"{"a b":[1,{"x":"y"}],"type":"x.done"}"#;
+        let body = r#"{
+  "type": "message",
+  "content": [
+    {
+      "type": "tool_use",
+      "input": {
+        "a b": [
+          1,
+          {
+            "x": "y"
+          }
+        ],
+
+        "type": "x.done"
+      }
+    },
+    {
+      "type": "x.done",
+      "text": "Hi"
+    }
+  ]
+}
+"#;
+        for end in ["\n", "\r\n"] {
+            assert_eq!(counted(&body.replace('\n', end)), arguments.len() as u64 + 2, "{end:?}");
+        }
+    }
+
+    #[test]
+    fn a_line_that_is_cut_off_ends_at_the_next_event() {
+        let next = "data: {\"type\":\"response.output_text.done\",\"text\":\"Hello\"}\n\n\
+                    data: {\"type\":\"response.output_text.delta\",\"delta\":\"Hi\"}\n\n\
+                    data: {\"parts\":[{\"functionCall\":{\"args\":{\"a\":1}}}]}\n\n";
+        assert_eq!(counted(next), 2 + 7);
+        for (cut_off, bytes) in [
+            (r#"data: {"candidates":[{"functionCall":{"args":{"a":["#, 6),
+            (r#"data: {"candidates":[{"functionCall":{"args":{"a":"b c"#, 9),
+            (r#"data: {"choices":[{"delta":{"content":"abc"#, 3),
+            (r#"data: {"choices":[{"delta":{"content":"abc\"#, 3),
+            (r#"data: {"choices":[{"delta":{"content":"abc""#, 3),
+            (r#"data: {"choices":[{"index""#, 0),
+            (r#": comment "{["#, 0),
+            ("data: [[[{{{", 0),
+            ("data: ]]}}", 0),
+        ] {
+            for end in ["\n", "\n\n", "\r\n\r\n"] {
+                let body = [cut_off, end, next].concat();
+                assert_eq!(counted(&body), bytes + 2 + 7, "{body}");
+            }
+        }
     }
 
     #[test]
