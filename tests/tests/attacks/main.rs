@@ -34,5 +34,6 @@ mod rebuilds;
 mod recorded_keys;
 mod roles;
 mod stopped_keys;
+mod stored_answers;
 mod unread;
 mod webhooks;

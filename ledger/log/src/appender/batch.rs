@@ -4,13 +4,14 @@ use std::collections::HashMap;
 
 use chrono::{DateTime, Utc};
 
+use super::MAX_BATCH_BYTES;
 use crate::chain::{self, HASH_BYTES, Hash, Link};
 use crate::claims::Changes;
 use crate::{directory, record};
-use farthing_core::command::PersonalChange;
+use farthing_core::command::{PersonalChange, PersonalData};
 use farthing_core::event::Fact;
 use farthing_core::idempotency::{ClaimId, StoredClaim};
-use farthing_core::ids::CustomerId;
+use farthing_core::ids::{CustomerId, RequestId};
 
 /// The idempotency claims that a batch uses, as they are after the commands decided so far, and the changes that it
 /// makes.
@@ -19,6 +20,41 @@ pub(super) struct Claims {
     /// `None` for a claim that is not on record.
     pub(super) known: HashMap<ClaimId, Option<StoredClaim>>,
     pub(super) changes: Changes,
+    /// The bytes of the answers in `changes`.
+    answer_bytes: usize,
+}
+
+impl Claims {
+    /// Records a new claim.
+    pub(super) fn put(&mut self, id: ClaimId, claim: StoredClaim) {
+        self.answer_bytes += claim.answer.as_ref().map_or(0, Vec::len);
+        self.known.insert(id.clone(), Some(claim.clone()));
+        self.changes.put.push((id, claim));
+    }
+
+    /// Records the sealed answer of a forwarded call that ends, if the claim is still that of the call.
+    pub(super) fn answer(&mut self, id: ClaimId, request_id: RequestId, sealed: Vec<u8>) {
+        self.answer_bytes += sealed.len();
+        if let Some(claim) = self.known_of(&id, request_id).and_then(Option::as_mut) {
+            claim.answer = Some(sealed.clone());
+        }
+        self.changes.answered.push((id, request_id, sealed));
+    }
+
+    /// Releases the claim of a forwarded call that never reached a provider, if it is still that of the call.
+    pub(super) fn release(&mut self, id: ClaimId, request_id: RequestId) {
+        if let Some(known) = self.known_of(&id, request_id) {
+            *known = None;
+        }
+        self.changes.released.push((id, request_id));
+    }
+
+    /// The claim of this id as it is known, if it is that of the call.
+    fn known_of(&mut self, id: &ClaimId, request_id: RequestId) -> Option<&mut Option<StoredClaim>> {
+        let known = self.known.get_mut(id)?;
+        let is_of_call = known.as_ref().is_some_and(|claim| claim.request_id == Some(request_id));
+        is_of_call.then_some(known)
+    }
 }
 
 /// The kinds and ids of the states that the directory finds.
@@ -55,6 +91,8 @@ pub(super) struct AppendBatch {
     pub(super) indexed: (Vec<String>, Vec<i64>),
     pub(super) directory: Entries,
     pub(super) personal: Vec<(CustomerId, PersonalChange)>,
+    /// The bytes of the texts in `personal`.
+    personal_bytes: usize,
     pub(super) claims: Claims,
 }
 
@@ -72,6 +110,7 @@ impl AppendBatch {
             indexed: (Vec::new(), Vec::new()),
             directory: (Vec::new(), Vec::new()),
             personal: Vec::new(),
+            personal_bytes: 0,
             claims: Claims::default(),
         }
     }
@@ -92,6 +131,22 @@ impl AppendBatch {
                 self.directory.1.push(id);
             }
         }
+    }
+
+    /// Writes a change of personal data.
+    pub(super) fn push_personal(&mut self, customer_id: CustomerId, change: PersonalChange) {
+        self.personal_bytes += text_bytes(&change);
+        self.personal.push((customer_id, change));
+    }
+
+    /// The bytes of its events, personal data and stored answers.
+    pub(super) fn bytes(&self) -> usize {
+        self.events.len() + self.personal_bytes + self.claims.answer_bytes
+    }
+
+    /// Whether it takes no further command, because of its bytes.
+    pub(super) fn is_full(&self) -> bool {
+        self.bytes() >= MAX_BATCH_BYTES
     }
 
     /// Sets the time, which no fact of the batch is later than, and links the events to the hash chain. Nothing is written
@@ -119,5 +174,81 @@ impl AppendBatch {
     /// Whether the batch changes nothing.
     pub(super) fn is_empty(&self) -> bool {
         self.count == 0 && self.claims.changes.is_empty()
+    }
+}
+
+/// The bytes of all texts of `change`.
+fn text_bytes(change: &PersonalChange) -> usize {
+    match change {
+        PersonalChange::Write { data: PersonalData { first_name, last_name, email, phone }, .. } => {
+            [first_name, last_name, email, phone].into_iter().flatten().map(String::len).sum()
+        }
+        PersonalChange::Erase => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chain::GENESIS;
+    use farthing_core::event::{ClockAdvanced, Event, MerchantEvent};
+    use farthing_core::ids::MerchantId;
+
+    fn batch() -> AppendBatch {
+        AppendBatch::after(0, GENESIS, "a test".to_owned())
+    }
+
+    fn id() -> ClaimId {
+        ClaimId::stored("an id".to_owned())
+    }
+
+    fn request_id() -> RequestId {
+        "req_00000000000000000000000001".parse().unwrap()
+    }
+
+    #[test]
+    fn the_bytes_of_a_batch_are_those_of_its_events_personal_data_and_answers() {
+        let mut batch = batch();
+        assert_eq!(batch.bytes(), 0);
+        let merchant_id: MerchantId = "mer_00000000000000000000000001".parse().unwrap();
+        let event = Event::Merchant(MerchantEvent::ClockAdvanced(ClockAdvanced {
+            merchant_id,
+            seconds: 7,
+            ahead_seconds: 7,
+        }));
+        let fact = Fact { merchant_id, occurred_at: DateTime::UNIX_EPOCH, event };
+        for _ in 0..2 {
+            batch.push(&fact);
+        }
+        let events = batch.events.len();
+        assert!(events > 0);
+        assert_eq!(batch.bytes(), events);
+
+        let customer_id: CustomerId = "con_00000000000000000000000001".parse().unwrap();
+        let email = Some("a@b.example".to_owned());
+        let data = PersonalData { first_name: Some("A".to_owned()), email, ..PersonalData::default() };
+        batch.push_personal(customer_id, PersonalChange::Write { parts: Vec::new(), data });
+        batch.push_personal(customer_id, PersonalChange::Erase);
+        assert_eq!(batch.bytes(), events + 12);
+
+        let claim = |answer: Option<&[u8]>| StoredClaim {
+            fingerprint: String::new(),
+            request_id: None,
+            answer: answer.map(<[u8]>::to_vec),
+        };
+        batch.claims.put(id(), claim(None));
+        batch.claims.put(id(), claim(Some(&[0; 100])));
+        batch.claims.answer(id(), request_id(), vec![0; 1_000]);
+        batch.claims.release(id(), request_id());
+        assert_eq!(batch.bytes(), events + 12 + 1_100);
+    }
+
+    #[test]
+    fn a_batch_is_full_by_its_bytes() {
+        let mut batch = batch();
+        batch.claims.answer(id(), request_id(), vec![0; MAX_BATCH_BYTES - 1]);
+        assert!(!batch.is_full());
+        batch.claims.answer(id(), request_id(), vec![0]);
+        assert!(batch.is_full());
     }
 }

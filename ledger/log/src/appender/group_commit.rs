@@ -4,6 +4,7 @@
 //! Invariant: each append succeeds or fails as if it were alone. If one fails, the transaction is rolled back, and each is
 //! executed in a transaction of its own. What is not known to be rolled back is in doubt, and its leader looks it up.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
@@ -24,6 +25,9 @@ use farthing_core::partition::Partition;
 /// The most appends in a transaction. Up to so many futures are polled in their order when they are joined, so that the
 /// statements are sent in theirs.
 const MAX_GROUP: usize = 30;
+
+/// The most bytes of the batches in a transaction of several. The others wait for it.
+const MAX_GROUP_BYTES: usize = 8 * 1024 * 1024;
 
 /// A transaction that waits for a head, or for this process, keeps the other heads locked meanwhile: no longer than this,
 /// which is less than a lease. An append that waits for its head is then executed alone.
@@ -61,7 +65,7 @@ impl GroupCommit {
 
     /// Appends `batch` if the head of `partition` is still `expected`. Returns whether it was.
     ///
-    /// Dropping the future does not withdraw the batch.
+    /// Dropping the future withdraws the batch only if its transaction has not begun.
     pub(super) async fn append(
         &self,
         partition: Partition,
@@ -81,16 +85,20 @@ async fn run(
     metrics: &LedgerMetrics,
     mut appends: mpsc::UnboundedReceiver<Append>,
 ) {
-    let mut connection = None;
-    while let Some(first) = appends.recv().await {
-        let mut group = vec![first];
+    let (mut connection, mut waiting) = (None, VecDeque::new());
+    loop {
+        if waiting.is_empty() {
+            let Some(first) = appends.recv().await else { return };
+            waiting.push_back(first);
+        }
         // Leaders that are ready to append are in the same transaction.
         tokio::task::yield_now().await;
-        while group.len() < MAX_GROUP
-            && let Ok(next) = appends.try_recv()
-        {
-            group.push(next);
+        while let Ok(next) = appends.try_recv() {
+            waiting.push_back(next);
         }
+        // A leader that has given up looks its batch up, which is then not in the log.
+        waiting.retain(|append: &Append| !append.reply.is_closed());
+        let mut group = take_group(&mut waiting);
         // Heads are locked in one order everywhere.
         group.sort_unstable_by_key(|append| append.partition);
         // It may have been lost since the last commit.
@@ -112,6 +120,23 @@ async fn run(
         // Those of a transaction that takes too long.
         end_all(group.drain(..), "Postgres does not answer");
     }
+}
+
+/// Takes the appends of the next transaction from those that wait, which are in the order of their arrival.
+/// The oldest comes first, so that each has its turn; then come the smallest, ahead of large ones.
+fn take_group(waiting: &mut VecDeque<Append>) -> Vec<Append> {
+    let mut group: Vec<Append> = waiting.pop_front().into_iter().collect();
+    let mut bytes: usize = group.iter().map(|append| append.batch.bytes()).sum();
+    while group.len() < MAX_GROUP
+        && let Some(smallest) = (0..waiting.len()).min_by_key(|at| waiting[*at].batch.bytes())
+    {
+        bytes += waiting[smallest].batch.bytes();
+        if bytes > MAX_GROUP_BYTES {
+            break;
+        }
+        group.extend(waiting.remove(smallest));
+    }
+    group
 }
 
 /// Answers that it is not known whether these are appended.
@@ -215,4 +240,53 @@ fn count_commit(metrics: &LedgerMetrics, started: Instant, batches: usize) {
 /// Whether Postgres reported the error of a statement, which fails its transaction.
 fn is_of_statement(error: &Error) -> bool {
     error.as_db_error().is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chain::GENESIS;
+    use farthing_core::idempotency::ClaimId;
+
+    const MIB: usize = 1024 * 1024;
+
+    /// An append to this partition of a batch with so many bytes.
+    fn append(partition: i16, bytes: usize) -> Append {
+        let mut batch = AppendBatch::after(0, GENESIS, "a test".to_owned());
+        let request_id = "req_00000000000000000000000001".parse().unwrap();
+        batch.claims.answer(ClaimId::stored("an id".to_owned()), request_id, vec![0; bytes]);
+        Append {
+            partition: Partition::new(partition),
+            expected: Head { position: 0, hash: GENESIS, epoch: 1 },
+            batch: Arc::new(batch),
+            reply: oneshot::channel().0,
+        }
+    }
+
+    /// The transactions of waiting appends with these bytes, one to each partition from 0: their partitions.
+    fn groups_of(bytes: &[usize]) -> Vec<Vec<i16>> {
+        let mut waiting: VecDeque<_> = (0..).zip(bytes).map(|(at, bytes)| append(at, *bytes)).collect();
+        let mut groups = Vec::new();
+        while !waiting.is_empty() {
+            let group = take_group(&mut waiting);
+            groups.push(group.iter().map(|append| append.partition.number()).collect());
+        }
+        groups
+    }
+
+    #[test]
+    fn a_transaction_has_a_bound_of_batches_and_of_their_bytes() {
+        let all: Vec<i16> = (0..30).collect();
+        assert_eq!(groups_of(&[1; 31]), [all, vec![30]]);
+        assert_eq!(groups_of(&[3 * MIB; 5]), [vec![0, 1], vec![2, 3], vec![4]]);
+        assert_eq!(groups_of(&[MAX_GROUP_BYTES / 2; 3]), [vec![0, 1], vec![2]]);
+        assert_eq!(groups_of(&[MAX_GROUP_BYTES + 1, 1, 1]), [vec![0], vec![1, 2]], "each batch has one");
+    }
+
+    #[test]
+    fn the_oldest_append_comes_first_and_then_the_smallest_ones() {
+        let large = 5 * MIB;
+        assert_eq!(groups_of(&[large, large, large, 2, 1]), [vec![0, 4, 3], vec![1], vec![2]]);
+        assert_eq!(groups_of(&[1, large, large, 2 * MIB]), [vec![0, 3, 1], vec![2]]);
+    }
 }

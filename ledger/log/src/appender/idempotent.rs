@@ -126,8 +126,7 @@ where
         };
         let fingerprint = self.claim.fingerprint.clone();
         let recorded = StoredClaim { fingerprint, request_id, answer: answer.clone() };
-        claims.known.insert(self.claim.id.clone(), Some(recorded.clone()));
-        claims.changes.put.push((self.claim.id.clone(), recorded));
+        claims.put(self.claim.id.clone(), recorded);
         IdempotentOutcome::Decided(outcome, answer)
     }
 }
@@ -193,22 +192,9 @@ impl<C: Command> ClosingJob<C> {
     /// Ends the claim, if it is still that of the call.
     fn close(&self, claims: &mut Claims) {
         let (id, request_id) = (self.id.clone(), self.request_id);
-        let known = claims.known.get_mut(&self.id);
-        let known =
-            known.filter(|known| known.as_ref().is_some_and(|claim| claim.request_id == Some(request_id)));
         match &self.end {
-            ClaimEnd::Answer(sealed) => {
-                if let Some(claim) = known.and_then(Option::as_mut) {
-                    claim.answer = Some(sealed.clone());
-                }
-                claims.changes.answered.push((id, request_id, sealed.clone()));
-            }
-            ClaimEnd::Release => {
-                if let Some(known) = known {
-                    *known = None;
-                }
-                claims.changes.released.push((id, request_id));
-            }
+            ClaimEnd::Answer(sealed) => claims.answer(id, request_id, sealed.clone()),
+            ClaimEnd::Release => claims.release(id, request_id),
         }
     }
 }

@@ -156,7 +156,9 @@ pub(super) fn decide<C: Command>(
     for fact in facts {
         batch.push(&fact);
     }
-    batch.personal.extend(personal);
+    if let Some((customer_id, change)) = personal {
+        batch.push_personal(customer_id, change);
+    }
     Ok(Ok(outcome))
 }
 

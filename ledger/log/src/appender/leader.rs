@@ -47,7 +47,8 @@ pub(super) struct Leader<'a, S: LogStore> {
     pub(super) checkpoint_lag: &'a Gauge,
     pub(super) lease: &'a mut watch::Receiver<Lease>,
     pub(super) stop: &'a CancellationToken,
-    /// Jobs to decide before any other, each group as a batch of its own.
+    /// Jobs to decide before any other, each group as a batch of its own: those of failed batches, and those
+    /// that were left when a batch was full.
     pub(super) retries: VecDeque<Vec<Box<dyn Job>>>,
     /// How often in a row an append was undone for the sake of others.
     pub(super) conflicts: u32,
@@ -160,7 +161,7 @@ impl<S: LogStore> Leader<'_, S> {
                 {
                     received.push(job);
                 }
-                if let Err(failure) = term.decide(self.unexpired(std::mem::take(&mut received))).await {
+                if let Err(failure) = self.decide(&mut term, std::mem::take(&mut received)).await {
                     return self.fail(term, Some(failure)).await;
                 }
             }
@@ -172,7 +173,7 @@ impl<S: LogStore> Leader<'_, S> {
             while !term.is_busy()
                 && let Some(group) = self.retries.pop_front()
             {
-                if let Err(failure) = term.decide(self.unexpired(group)).await {
+                if let Err(failure) = self.decide(&mut term, group).await {
                     return self.fail(term, Some(failure)).await;
                 }
                 term.hurry();
@@ -205,10 +206,10 @@ impl<S: LogStore> Leader<'_, S> {
                         stopping = true;
                         continue;
                     }
-                    let jobs = self.unexpired(std::mem::take(&mut received));
+                    let jobs = std::mem::take(&mut received);
                     if term.is_lost() {
                         self.retries.push_back(jobs);
-                    } else if let Err(failure) = term.decide(jobs).await {
+                    } else if let Err(failure) = self.decide(&mut term, jobs).await {
                         return self.fail(term, Some(failure)).await;
                     }
                 }
@@ -216,6 +217,15 @@ impl<S: LogStore> Leader<'_, S> {
                 () = lease_over(self.lease), if !lease_is_over => lease_is_over = true,
             }
         }
+    }
+
+    /// Decides `jobs`. Those that are left when the batch is full come first in the next one.
+    async fn decide(&mut self, term: &mut Term<S>, jobs: Vec<Box<dyn Job>>) -> Result<(), Failure> {
+        let rest = term.decide(self.unexpired(jobs)).await?;
+        if !rest.is_empty() {
+            self.retries.push_front(rest);
+        }
+        Ok(())
     }
 
     /// Ends the jobs that have waited for too long, and returns the others.
@@ -437,5 +447,119 @@ async fn lease_over(lease: &mut watch::Receiver<Lease>) {
                 return;
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::ready;
+    use std::sync::{Arc, Mutex};
+
+    use farthing_core::command::AlreadyApplied;
+    use farthing_core::event::Fact;
+    use farthing_core::idempotency::{ClaimId, StoredClaim};
+    use farthing_core::ids::RequestId;
+    use farthing_core::state::{State, StateKey};
+    use futures_util::future::join_all;
+
+    use super::super::batch::AppendBatch;
+    use super::super::store::{Head, LogSession, StateChanges};
+    use super::super::{Appender, ClaimEnd, MAX_BATCH_BYTES, QueueLimits};
+    use super::*;
+    use crate::chain::GENESIS;
+
+    const LEASE: Duration = Duration::from_hours(1);
+
+    /// An empty log that keeps the batches that are appended to it, and a connection to it.
+    #[derive(Debug, Clone, Default)]
+    struct Kept(Arc<Mutex<Vec<Arc<AppendBatch>>>>);
+
+    impl LogStore for Kept {
+        type Session = Self;
+
+        fn open(&self) -> impl Future<Output = StoreResult<Self::Session>> + Send {
+            ready(Ok(self.clone()))
+        }
+    }
+
+    impl LogSession for Kept {
+        fn is_closed(&self) -> bool {
+            false
+        }
+
+        fn lead(&self) -> impl Future<Output = StoreResult<Option<(Head, i64)>>> + Send {
+            ready(Ok(Some((Head { position: 0, hash: GENESIS, epoch: 1 }, 0))))
+        }
+
+        fn read(&self, _: i64, _: i64) -> impl Future<Output = StoreResult<Vec<Fact>>> + Send {
+            ready(Ok(Vec::new()))
+        }
+
+        fn load(&self, keys: &[StateKey]) -> impl Future<Output = StoreResult<Vec<Option<State>>>> + Send {
+            ready(Ok(vec![None; keys.len()]))
+        }
+
+        fn find_claims(
+            &self,
+            _: &[ClaimId],
+        ) -> impl Future<Output = StoreResult<Vec<(ClaimId, StoredClaim)>>> + Send {
+            ready(Ok(Vec::new()))
+        }
+
+        fn append(&self, _: Head, batch: Arc<AppendBatch>) -> impl Future<Output = StoreResult<bool>> + Send {
+            self.0.lock().unwrap().push(batch);
+            ready(Ok(true))
+        }
+
+        fn store_states(
+            &self,
+            _: i64,
+            _: i64,
+            _: &StateChanges,
+        ) -> impl Future<Output = StoreResult<bool>> + Send {
+            ready(Ok(true))
+        }
+
+        fn resolve(&self, _: &EventId, _: i64) -> impl Future<Output = StoreResult<bool>> + Send {
+            ready(Ok(true))
+        }
+    }
+
+    /// Ends up to 30 calls with stored answers of these lengths; all are queued before one is taken. Returns
+    /// the number of answers in each batch.
+    async fn batches_of(lengths: &[usize]) -> Vec<usize> {
+        let store = Kept::default();
+        let (_lease, seen) = watch::channel(Lease::Held { until: Instant::now() + LEASE });
+        let (limits, stop) = ((QueueLimits::default(), Arc::default()), CancellationToken::new());
+        let (appender, task) = Appender::over(store.clone(), "a test", limits, seen, stop.clone());
+        let task = tokio::spawn(task);
+        let request_id: RequestId = "req_00000000000000000000000001".parse().unwrap();
+        let ids: Vec<_> = (0..lengths.len()).map(|at| ClaimId::stored(at.to_string())).collect();
+        let ends = ids.iter().zip(lengths).map(|(id, length)| {
+            let end = ClaimEnd::Answer(vec![0; *length]);
+            appender.submit_closing(AlreadyApplied, id.clone(), request_id, end)
+        });
+        for ended in join_all(ends).await {
+            assert_eq!(ended, Ok(()));
+        }
+        stop.cancel();
+        task.await.unwrap();
+        let batches = store.0.lock().unwrap().clone();
+        let answered = batches.iter().flat_map(|batch| &batch.claims.changes.answered);
+        assert!(answered.map(|(id, ..)| id).eq(&ids), "each is stored once, in the order of the commands");
+        batches.iter().map(|batch| batch.claims.changes.answered.len()).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn commands_beyond_the_bytes_of_a_batch_come_in_the_next_ones() {
+        assert_eq!(batches_of(&[MAX_BATCH_BYTES / 8; 20]).await, [8, 8, 4]);
+        assert_eq!(batches_of(&[MAX_BATCH_BYTES / 100; 30]).await, [30], "few bytes in all");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_command_that_is_longer_than_a_batch_has_one() {
+        let (short, long) = (MAX_BATCH_BYTES / 8, MAX_BATCH_BYTES + 1);
+        assert_eq!(batches_of(&[short, long, short, short]).await, [2, 2]);
+        assert_eq!(batches_of(&[long, long, short]).await, [1, 1, 1]);
     }
 }

@@ -241,20 +241,22 @@ impl<S: LogStore> Term<S> {
 
     /// The number of jobs that the next batch still takes.
     pub(super) fn room(&self) -> usize {
-        if self.is_tail_full() {
+        if self.is_tail_full() || self.next.batch.is_full() {
             return 0;
         }
         MAX_BATCH - self.next.jobs.len().min(MAX_BATCH)
     }
 
-    /// Decides `jobs` in order, on top of everything decided before, and loads the states that they lack. After a failure
-    /// all jobs of the next batch are undecided.
-    pub(super) async fn decide(&mut self, jobs: Vec<Box<dyn Job>>) -> Result<(), Failure> {
+    /// Decides `jobs` in order, on top of everything decided before, and loads the states that they lack.
+    /// Returns those that are left when the next batch is full, undecided. After a failure all jobs of the
+    /// next batch are undecided, and these are among them.
+    pub(super) async fn decide(&mut self, jobs: Vec<Box<dyn Job>>) -> Result<Vec<Box<dyn Job>>, Failure> {
         let first = self.next.jobs.len();
         self.next.jobs.extend(jobs);
         self.find_claims(first).await?;
-        let mut loads = 0;
-        for at in first..self.next.jobs.len() {
+        let (mut at, mut loads) = (first, 0);
+        // A batch without commands is not full, so at least one is decided.
+        while at < self.next.jobs.len() && !self.next.batch.is_full() {
             while let DecideResult::Missing(missing) = self.decide_one(at)? {
                 loads += 1;
                 if loads > MAX_LOADS {
@@ -271,13 +273,15 @@ impl<S: LogStore> Term<S> {
                     self.states.load(key, state);
                 }
             }
+            at += 1;
         }
+        let rest = self.next.jobs.split_off(at);
         self.decided.position = self.next.batch.last_position;
         self.next.is_awaited |= self.next.jobs[first..].iter().any(|job| job.is_awaited());
         if self.next.due.is_none() && !self.next.jobs.is_empty() {
             self.next.due = Some(Instant::now() + EARLY_WAIT);
         }
-        Ok(())
+        Ok(rest)
     }
 
     /// Reads the claims of the jobs from `first` on. Those that the batch under way uses are as they are after it.

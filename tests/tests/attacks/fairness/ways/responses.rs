@@ -5,7 +5,9 @@ use std::future::pending;
 use farthing_tests::client::Body;
 use farthing_tests::codings::{MIB, br, gzip, zlib, zstd};
 use farthing_tests::merchant::forward;
-use farthing_tests::provider::{Endpoint, Gate, Provider, Step, chunk, event_stream, head, last_chunk};
+use farthing_tests::provider::{
+    Endpoint, Gate, Provider, Step, chunk, event_stream, head, last_chunk, whole,
+};
 use serde_json::json;
 
 use super::super::scene::Attacker;
@@ -26,6 +28,7 @@ pub(super) fn all(attacker: &Attacker) -> Vec<Way> {
         leaving(attacker, attacker.server, "leaving"),
         slow_readers(attacker),
         held_calls(attacker),
+        answers(attacker),
     ]
 }
 
@@ -192,6 +195,20 @@ fn held_calls(attacker: &Attacker) -> Way {
         async move {
             attacker.send(&forward("GET", &url).bearer(&attacker.spend_key)).await?;
             Ok(())
+        }
+    })
+}
+
+/// The longest answers that are stored, each under a key of its own.
+fn answers(attacker: &Attacker) -> Way {
+    let url = attacker.server.endpoint(|_| whole(200, &[], &vec![b'x'; 256 * 1024])).url;
+    let attacker = attacker.clone();
+    Way::new("answers", 16, move |number| {
+        let (attacker, url) = (attacker.clone(), url.clone());
+        async move {
+            let call = forward("POST", &url).bearer(&attacker.spend_key);
+            let response = attacker.send(&call.header("Idempotency-Key", format!("answer-{number}"))).await?;
+            meant(response.status == 200)
         }
     })
 }

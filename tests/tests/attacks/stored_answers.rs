@@ -1,0 +1,152 @@
+//! Long answers under idempotency keys that end all at once. They are stored in transactions of a bounded size,
+//! so that nobody's commit waits for all of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use farthing_tests::client::{Body, Request};
+use farthing_tests::instance::Instance;
+use farthing_tests::merchant::{Merchant, forward};
+use farthing_tests::provider::{Endpoint, Gate, Step, head, json as answer_json};
+use farthing_tests::run;
+use farthing_tests::scrape::scrape;
+use farthing_tests::wait::eventually;
+use serde_json::json;
+use tokio::task::JoinSet;
+
+/// Merchants that attack, each in a partition of its own.
+const ATTACKERS: usize = 3;
+
+/// The calls of each attacker: one batch and the next cannot store all their answers.
+const CALLS: u32 = 40;
+
+/// The bytes of the longest body that is stored.
+const BODY: usize = 256 * 1024;
+
+/// The most bytes of a stored answer: its body, and its head.
+const STORED: i64 = 257 * 1024;
+
+/// A batch takes no further command when it has so many bytes.
+const BATCH_BYTES: i64 = 4 * 1024 * 1024;
+
+/// The most bytes of several batches in a transaction.
+const TRANSACTION_BYTES: i64 = 8 * 1024 * 1024;
+
+/// Calls of another merchant, in another partition, while the answers are stored.
+const VICTIMS_CALLS: usize = 10;
+
+/// The bytes of the answers that each transaction has stored in each partition.
+const STORED_TOGETHER: &str = "\
+SELECT partition, xmin::text, sum(length(answer)) FROM ledger.idempotency WHERE answer IS NOT NULL
+GROUP BY partition, xmin::text";
+
+/// So many merchants of `instance` in different partitions, each with the number of its partition.
+async fn apart(instance: &'static Instance, count: usize) -> Vec<(Merchant, i16)> {
+    let (mut merchants, mut partitions) = (Vec::new(), BTreeSet::new());
+    while merchants.len() < count {
+        let merchant = Merchant::of(instance).await;
+        let partition = merchant.partition().await;
+        if partitions.insert(partition) {
+            merchant.credit_own("100").await;
+            merchants.push((merchant, partition));
+        }
+    }
+    merchants
+}
+
+/// An endpoint whose answers begin with the body of the call, and end when `gate` opens.
+fn answering(instance: &Instance, gate: &Gate) -> Endpoint {
+    let gate = gate.clone();
+    instance.provider.endpoint(move |call| {
+        let (mut body, length) = (call.body.clone(), BODY.to_string());
+        body.resize(BODY - 1, b'x');
+        let begin = head(200, &[("Content-Length", length.as_str())]);
+        vec![begin, Step::Bytes(body), Step::Wait(gate.clone()), Step::Bytes(b"x".to_vec())]
+    })
+}
+
+/// A call of `merchant` to `endpoint` with a key of its own.
+fn keyed(merchant: &Merchant, endpoint: &Endpoint, number: u32) -> Request {
+    let call = forward("POST", &endpoint.url).bearer(&merchant.secret_key);
+    let call = call.json(&json!({"input": format!("{} {number}", merchant.id)}));
+    call.header("Idempotency-Key", format!("answer-{number}"))
+}
+
+#[test]
+fn long_answers_that_end_at_once_are_stored_in_bounded_transactions() {
+    run(async {
+        let instance = Instance::of_test(1).await;
+        let mut attackers = apart(instance, ATTACKERS + 1).await;
+        let (victim, _) = attackers.pop().unwrap();
+        let gate = Gate::default();
+        let endpoint = answering(instance, &gate);
+        let mut calls = JoinSet::new();
+        for (at, (attacker, _)) in attackers.iter().enumerate() {
+            for number in 0..CALLS {
+                let (request, to) = (keyed(attacker, &endpoint, number), attacker.gateway());
+                calls.spawn(async move {
+                    let first = request.send(to).await.unwrap();
+                    (at, request, first)
+                });
+            }
+        }
+        let count = calls.len();
+        eventually("all calls are in flight", async || (endpoint.calls().len() == count).then_some(())).await;
+
+        // Nothing is appended in the attackers' partitions until all their answers have come.
+        let log = instance.log().await;
+        let partitions: Vec<_> = attackers.iter().map(|(_, partition)| partition.to_string()).collect();
+        let heads = format!("SELECT FROM ledger.heads WHERE partition IN ({})", partitions.join(", "));
+        log.sql.batch_execute(&format!("BEGIN; {heads} FOR UPDATE")).await.unwrap();
+        gate.open();
+        eventually("all settlements wait", async || {
+            let shown = scrape(instance.operator(0)).await;
+            let all_wait = |partition: &String| {
+                let queued = shown.values("farthing_queue_commands", &[("partition", partition.as_str())]);
+                queued.iter().any(|commands| *commands >= f64::from(CALLS))
+            };
+            partitions.iter().all(all_wait).then_some(())
+        })
+        .await;
+        log.sql.batch_execute("COMMIT").await.unwrap();
+
+        let quick = instance.provider.endpoint(|_| answer_json(200, &json!({"usage": {"tokens": 3}})));
+        for _ in 0..VICTIMS_CALLS {
+            let response = victim.call(&victim.secret_key, &quick.url).await;
+            response.expect(200);
+            assert_eq!(victim.charged(&response).await["usage"]["tokens"]["input"], 3);
+        }
+        victim.nothing_is_held().await;
+
+        let mut ids = vec![Vec::new(); ATTACKERS];
+        for (at, request, first) in calls.join_all().await {
+            assert_eq!((first.status, first.body.len(), first.complete), (200, BODY, true));
+            let Body::Whole(asked) = &request.body else { panic!("no body: {request:?}") };
+            assert!(first.body.starts_with(asked), "the answer to another call");
+            let again = request.send(instance.gateway(0)).await.unwrap();
+            assert_eq!(again.head.header("idempotency-replayed"), Some("true"));
+            assert_eq!((again.status, again.request_id()), (200, first.request_id()));
+            assert!(again.complete && again.body == first.body, "another answer is replayed");
+            ids[at].push(first.request_id());
+        }
+        assert_eq!(endpoint.calls().len(), count, "a repeated call is not made");
+        for ((attacker, _), mut ids) in attackers.iter().zip(ids) {
+            attacker.nothing_is_held().await;
+            let events = attacker.events().await.into_iter();
+            let metered = events.filter(|event| event.kind == "request.metered");
+            let mut charged: Vec<_> = metered.map(|event| event.text("request_id").to_owned()).collect();
+            charged.sort();
+            ids.sort();
+            assert_eq!(charged, ids, "each call is charged once");
+        }
+
+        let mut transactions: BTreeMap<String, i64> = BTreeMap::new();
+        for row in log.sql.query(STORED_TOGETHER, &[]).await.unwrap() {
+            let (partition, transaction, bytes): (i16, String, i64) = (row.get(0), row.get(1), row.get(2));
+            assert!(bytes < BATCH_BYTES + STORED, "a batch of partition {partition} has {bytes} bytes");
+            *transactions.entry(transaction).or_default() += bytes;
+        }
+        assert!(transactions.values().all(|bytes| *bytes <= TRANSACTION_BYTES), "{transactions:?}");
+        let stored: i64 = transactions.values().sum();
+        assert!(stored >= i64::try_from(count * BODY).unwrap(), "{stored} bytes are stored");
+    });
+}
