@@ -3,17 +3,26 @@
 
 use tokio_util::task::TaskTracker;
 
-/// Runs what `work` returns on a thread of its own until it ends. `name` stands in the log if there is no thread.
+/// Runs what `work` returns on a thread of its own until it ends. `name` is that of the thread, at most 15 bytes.
 pub fn spawn<F>(tasks: &TaskTracker, name: &'static str, work: impl FnOnce() -> F + Send + 'static)
 where
     F: Future<Output = ()>,
 {
-    tasks.spawn_blocking(move || match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime.block_on(work()),
-        Err(error) => {
-            tracing::error!(event = "own_thread.failed", %error, name, "a thread cannot be started");
+    let token = tasks.token();
+    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+        let _token = token;
+        match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => runtime.block_on(work()),
+            Err(error) => failed(name, &error),
         }
     });
+    if let Err(error) = thread {
+        failed(name, &error);
+    }
+}
+
+fn failed(name: &str, error: &std::io::Error) {
+    tracing::error!(event = "own_thread.failed", %error, name, "a thread cannot be started");
 }
 
 #[cfg(test)]

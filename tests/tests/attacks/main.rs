@@ -35,5 +35,6 @@ mod recorded_keys;
 mod roles;
 mod stopped_keys;
 mod stored_answers;
+mod threads;
 mod unread;
 mod webhooks;
