@@ -120,3 +120,42 @@ fn the_models_of_a_spend_key_and_an_idempotency_key_know_the_model_and_the_metad
         assert_eq!(endpoint.calls().len(), 2);
     });
 }
+
+/// A provider key in the URL: under the names that providers use, under another one by its shape, and encoded.
+#[test]
+fn a_provider_key_in_the_url_is_masked_in_all_that_is_kept_and_reaches_the_provider_as_it_is() {
+    const SECRET: &str = "sk-proj-Zq3vN8xK2mT5wR7yB1cD4fG6hJ9kL0pS";
+    const PLAIN: &str = "hunter2hunter2";
+    run(async {
+        let merchant = Merchant::funded("10").await;
+        let usage = json!({"usage": {"tokens": 1}});
+        let endpoint = merchant.instance.provider.endpoint(move |_| answer(200, &usage));
+        let escaped = SECRET.replace("sk-", "%73%6B-");
+        let queries = [
+            format!("key={PLAIN}"),
+            format!("api-version=1&API_Key={PLAIN}&x=1"),
+            format!("%6Bey={PLAIN}"),
+            format!("x={SECRET}"),
+            format!("x={escaped}"),
+            format!("x={}", escaped.replace('%', "%25")),
+            format!("{SECRET}=x"),
+        ];
+        for query in &queries {
+            let call = forward("POST", &format!("{}?{query}", endpoint.url)).json(&json!({"input": "x"}));
+            let answered = merchant.send(&merchant.secret_key, call).await;
+            answered.expect(200);
+            let shown = merchant.shown(&answered.request_id(), "completed").await;
+            let shown = shown["endpoint"].as_str().unwrap().to_owned();
+            assert!(shown.contains("****"), "{query} is shown as {shown}");
+            for secret in [PLAIN, &SECRET[3..]] {
+                assert!(!shown.contains(secret), "{query} is shown as {shown}");
+            }
+        }
+        is_recorded_nowhere(&merchant, &[PLAIN, &SECRET[3..]]).await;
+        let received: Vec<_> = endpoint.calls().iter().map(|call| call.target().to_owned()).collect();
+        for (query, target) in queries.iter().zip(&received) {
+            assert!(target.ends_with(&format!("?{query}")), "{query} reached the provider as {target}");
+        }
+        assert_eq!(received.len(), queries.len());
+    });
+}
