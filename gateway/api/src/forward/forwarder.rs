@@ -1,5 +1,6 @@
 //! The shared parts of forwarding: the HTTP client, the drain slots and the tokens that end work at shutdown.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -97,6 +98,7 @@ impl Forwarder {
         stop_waiting: CancellationToken,
         abort: CancellationToken,
         decoders: Decoders,
+        call_rate: Option<NonZeroU32>,
     ) -> Self {
         let client = Client::builder(hyper_util::rt::TokioExecutor::new())
             .pool_timer(hyper_util::rt::TokioTimer::new())
@@ -114,7 +116,7 @@ impl Forwarder {
             drain_slots: DrainSlots::default(),
             managed_drain_slots: DrainSlots::default(),
             decoders,
-            turns: Turns::default(),
+            turns: Turns::new(call_rate),
             body_memory: BodyMemory::default(),
         }
     }

@@ -207,6 +207,7 @@ pub async fn run(
         stop_waiting.clone(),
         abort.clone(),
         decoders,
+        config.limits.call_rate_per_merchant,
     ));
     forwarder.register(&metrics);
     tasks.spawn(serve_gateways(
