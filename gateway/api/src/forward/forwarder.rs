@@ -1,6 +1,5 @@
 //! The shared parts of forwarding: the HTTP client, the drain slots and the tokens that end work at shutdown.
 
-use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -98,7 +97,6 @@ impl Forwarder {
         stop_waiting: CancellationToken,
         abort: CancellationToken,
         decoders: Decoders,
-        call_rate: Option<NonZeroU32>,
     ) -> Self {
         let client = Client::builder(hyper_util::rt::TokioExecutor::new())
             .pool_timer(hyper_util::rt::TokioTimer::new())
@@ -116,7 +114,7 @@ impl Forwarder {
             drain_slots: DrainSlots::default(),
             managed_drain_slots: DrainSlots::default(),
             decoders,
-            turns: Turns::new(call_rate),
+            turns: Turns::default(),
             body_memory: BodyMemory::default(),
         }
     }

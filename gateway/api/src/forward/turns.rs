@@ -3,7 +3,6 @@
 //! of them would hold up every step of another's call a hundred times as long as a merchant with one.
 
 use std::collections::HashMap;
-use std::num::NonZeroU32;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, ready};
@@ -11,7 +10,6 @@ use std::time::Duration;
 
 use farthing_core::ids::MerchantId;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
-use tokio::time::Instant;
 
 use super::conversion_turns::{ConversionTurn, ConversionTurns};
 use crate::caller_key::CallerKey;
@@ -28,12 +26,6 @@ const TURN: Allowance = Allowance { pieces: 16, bytes: 16 * 1024 };
 
 /// What of each body passes without a turn. Most calls are no longer, and need none.
 const FREE: Allowance = Allowance { pieces: 64, bytes: 64 * 1024 };
-
-/// Where the rate of a merchant's calls has a limit: the pieces of its long bodies for each call of that rate.
-const PIECES_PER_CALL: u32 = 200;
-
-/// The pieces that may pass at once, as the time in which their number is allowed.
-const PIECES_AT_ONCE: Duration = Duration::from_secs(1);
 
 /// The long bodies of one merchant that are read and converted at once.
 const CONVERSIONS_AT_ONCE: usize = 2;
@@ -53,20 +45,9 @@ const DRAIN_PAUSE: Duration = Duration::from_millis(5);
 
 /// The turns of all merchants.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Turns {
-    merchants: Arc<Mutex<HashMap<MerchantId, Weak<OfMerchant>>>>,
-    /// The time between two pieces of a merchant's long bodies, at the highest rate.
-    interval: Option<Duration>,
-}
+pub(super) struct Turns(Arc<Mutex<HashMap<MerchantId, Weak<OfMerchant>>>>);
 
 impl Turns {
-    /// The turns where a merchant calls at most so often in a second.
-    pub(super) fn new(call_rate: Option<NonZeroU32>) -> Self {
-        let interval =
-            |calls: NonZeroU32| Duration::from_secs(1) / calls.get().saturating_mul(PIECES_PER_CALL);
-        Self { merchants: Arc::default(), interval: call_rate.map(interval) }
-    }
-
     /// A body of this merchant.
     pub(super) fn body_of(&self, merchant_id: MerchantId) -> Turn {
         let mut all = self.lock();
@@ -79,7 +60,6 @@ impl Turns {
                 steps: Arc::new(Semaphore::new(STEPS_AT_ONCE)),
                 conversions: ConversionTurns::new(CONVERSIONS_AT_ONCE),
                 drains: Semaphore::new(1),
-                passed_until: Mutex::new(Instant::now()),
             });
             all.insert(merchant_id, Arc::downgrade(&merchant));
             merchant
@@ -88,7 +68,7 @@ impl Turns {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<MerchantId, Weak<OfMerchant>>> {
-        self.merchants.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -101,19 +81,6 @@ struct OfMerchant {
     steps: Arc<Semaphore>,
     conversions: ConversionTurns,
     drains: Semaphore,
-    /// When the pieces so far would have passed at the highest rate.
-    passed_until: Mutex<Instant>,
-}
-
-impl OfMerchant {
-    /// Counts pieces that have passed. Returns how long the next ones wait for it.
-    fn pause_after(&self, pieces: usize) -> Duration {
-        let Some(interval) = self.turns.interval else { return Duration::ZERO };
-        let (now, pieces) = (Instant::now(), u32::try_from(pieces).unwrap_or(u32::MAX));
-        let mut until = self.passed_until.lock().unwrap_or_else(PoisonError::into_inner);
-        *until = now.max(*until) + interval * pieces;
-        until.duration_since(now).saturating_sub(PIECES_AT_ONCE)
-    }
 }
 
 impl Drop for OfMerchant {
@@ -157,24 +124,13 @@ impl Turn {
             return Poll::Ready(());
         }
         let bodies = &self.merchant.bodies;
-        if self.waiting.is_none() {
-            // The free allowance is more than a turn's.
-            let pause = self.merchant.pause_after(TURN.pieces.saturating_sub(self.left.pieces));
-            if pause.is_zero()
-                && let Ok(turn) = Arc::clone(bodies).try_acquire_owned()
-            {
-                self.begin(turn);
-                return Poll::Ready(());
-            }
-            let bodies = Arc::clone(bodies);
-            self.waiting = Some(Box::pin(async move {
-                if !pause.is_zero() {
-                    tokio::time::sleep(pause).await;
-                }
-                bodies.acquire_owned().await
-            }));
+        if self.waiting.is_none()
+            && let Ok(turn) = Arc::clone(bodies).try_acquire_owned()
+        {
+            self.begin(turn);
+            return Poll::Ready(());
         }
-        let Some(waiting) = &mut self.waiting else { unreachable!("it was just set") };
+        let waiting = self.waiting.get_or_insert_with(|| Box::pin(Arc::clone(bodies).acquire_owned()));
         let turn = ready!(waiting.as_mut().poll(cx)).expect("the turns of a merchant are never closed");
         self.waiting = None;
         self.begin(turn);
@@ -414,38 +370,6 @@ pub(super) mod tests {
         drop(taken.pop());
         let ((), waited) = tokio::join!(many, others);
         assert!(waited <= Duration::from_secs(2), "{waited:?}");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn where_calls_have_a_rate_so_have_the_pieces_of_long_bodies() {
-        const SECONDS: u64 = 20;
-        let turns = Turns::new(NonZeroU32::new(1));
-        let passed = Arc::new(AtomicUsize::new(0));
-        // Small pieces, of several bodies.
-        let pass = async |mut turn: Turn| {
-            turn.passed(FREE.bytes);
-            loop {
-                poll_fn(|cx| turn.poll(cx)).await;
-                turn.passed(1);
-                passed.fetch_add(1, Ordering::Relaxed);
-            }
-        };
-        let busy = futures_util::future::join_all((0..8).map(|_| pass(turns.body_of(merchant(1)))));
-        let of_second = tokio::time::timeout(Duration::from_secs(SECONDS), busy).await;
-        assert!(of_second.is_err());
-        let (rate, passed) = (usize::try_from(PIECES_PER_CALL).unwrap(), passed.load(Ordering::Relaxed));
-        let seconds = usize::try_from(SECONDS).unwrap();
-        assert!((rate * seconds..=rate * (seconds + 3)).contains(&passed), "{passed} pieces");
-        // Long pieces pass at more bytes, and another merchant waits for nothing.
-        let begun = Instant::now();
-        let mut other = turns.body_of(merchant(2));
-        other.passed(FREE.bytes);
-        for _ in 0..PIECES_PER_CALL {
-            poll_fn(|cx| other.poll(cx)).await;
-            other.passed(TURN.bytes);
-            tokio::task::yield_now().await;
-        }
-        assert_eq!(begun.elapsed(), Duration::ZERO);
     }
 
     #[tokio::test(start_paused = true)]

@@ -207,7 +207,6 @@ pub async fn run(
         stop_waiting.clone(),
         abort.clone(),
         decoders,
-        config.limits.call_rate_per_merchant,
     ));
     forwarder.register(&metrics);
     tasks.spawn(serve_gateways(
