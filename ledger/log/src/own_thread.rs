@@ -13,16 +13,13 @@ where
         let _token = token;
         match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime.block_on(work()),
-            Err(error) => failed(name, &error),
+            Err(error) => {
+                tracing::error!(event = "own_thread.failed", %error, name, "a thread cannot be started");
+            }
         }
     });
-    if let Err(error) = thread {
-        failed(name, &error);
-    }
-}
-
-fn failed(name: &str, error: &std::io::Error) {
-    tracing::error!(event = "own_thread.failed", %error, name, "a thread cannot be started");
+    // Without it the others would take this process for dead.
+    thread.expect("a thread can be started");
 }
 
 #[cfg(test)]

@@ -51,7 +51,7 @@ const MAX_BATCH: usize = 512;
 
 /// A batch with so many bytes of events, personal data and stored answers takes no further command. The last
 /// one may exceed this, so that a command of any length is taken.
-const MAX_BATCH_BYTES: usize = 4 * 1024 * 1024;
+const MAX_BATCH_BYTES: usize = 3_584 * 1024;
 
 /// Why a command has no outcome.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
