@@ -76,10 +76,24 @@ impl Merchant {
     /// A new merchant of `instance`.
     pub async fn of(instance: &'static Instance) -> Self {
         let log = instance.log().await.from_now_on().await;
-        let made = instance.operate(&["merchant", "create", "--name", "a test's"]).await;
+        let made = Self::made(instance).await;
         let text = |name: &str| made[name].as_str().unwrap_or_else(|| panic!("{name} in {made}")).to_owned();
         let (id, wallet_id, secret_key) = (text("merchant_id"), text("wallet_id"), text("secret_key"));
         Self { instance, log, id, wallet_id, secret_key }
+    }
+
+    /// What is shown of a new merchant. If another test ends the gateway that is asked, it is not known whether there is one:
+    /// then another is made.
+    async fn made(instance: &'static Instance) -> Value {
+        loop {
+            let create = ["merchant", "create", "--name", "a test's"];
+            let output = instance.command(&create).await;
+            let error = String::from_utf8_lossy(&output.stderr);
+            if !error.contains("it is not known whether this was done") {
+                assert!(output.status.success(), "{create:?}: {error}");
+                return serde_json::from_slice(&output.stdout).expect("a command answers in JSON");
+            }
+        }
     }
 
     /// A new merchant whose partition `gateway` leads, by its name in the leases.

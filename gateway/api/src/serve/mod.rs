@@ -47,6 +47,9 @@ use crate::timeouts::Timeouts;
 /// The pause after a connection could not be accepted, for example because no file descriptor is free.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
+/// The most connections that are accepted when the listener closes, because they were waiting.
+const LAST_CONNECTIONS: u32 = 1_024;
+
 /// The longest head of a request, and the longest trailer. The buffer of a connection holds twice as much at most.
 const MAX_HEAD_BYTES: usize = 64 * 1024;
 
@@ -57,15 +60,15 @@ const MAX_HEADERS: usize = 100;
 const ADDED_BYTES: usize = 4 * 1024;
 const ADDED_HEADERS: usize = 8;
 
-/// Serves until `stop`, then lets connections finish their current calls within the grace period and closes the rest.
-/// Returns the end of the grace period once no connection is left.
+/// Accepts connections until `closing`, and serves until `stop`. Then it lets connections finish their current calls within
+/// the grace period and closes the rest. Returns the end of the grace period once no connection is left.
 pub(crate) async fn serve(
     listener: TcpListener,
     app: &Arc<App>,
     (router, metrics): (Router, ListenerMetrics),
     limits: ServerLimits,
     timeouts: Timeouts,
-    stop: CancellationToken,
+    (closing, stop): (CancellationToken, CancellationToken),
 ) -> Instant {
     // Strangers have places of their own.
     let strangers = limits.strangers.map(Strangers::new);
@@ -76,15 +79,21 @@ pub(crate) async fn serve(
     let connections = TaskTracker::new();
     let cut = CancellationToken::new();
     let http = http(timeouts.head, limits);
-    loop {
+    // Whoever is connected already when the listener closes is served, too, within reason.
+    let mut last = LAST_CONNECTIONS;
+    while last > 0 {
         let accept = async {
             let place = Arc::clone(&places).acquire_owned().await;
             (listener.accept().await, place)
         };
         let (accepted, place) = tokio::select! {
+            biased;
             accepted = accept => accepted,
-            () = stop.cancelled() => break,
+            () = closing.cancelled() => break,
         };
+        if closing.is_cancelled() {
+            last -= 1;
+        }
         let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
@@ -132,6 +141,7 @@ pub(crate) async fn serve(
         });
     }
     drop(listener);
+    stop.cancelled().await;
     let until = Instant::now() + timeouts.grace;
     if tokio::time::timeout_at(until, graceful.shutdown()).await.is_err() {
         tracing::warn!(event = "server.grace_period_elapsed", "closing the connections of calls in flight");

@@ -60,8 +60,9 @@ const UNSETTLED_LOG_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a gateway that stops waits at most for others to lead what it led.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long it still answers other gateways then. They look for the new leader as soon as they are told that it moved.
-const FAREWELL: Duration = Duration::from_millis(100);
+/// How long it still answers other gateways then, on connections that they have. They look for the new leader as soon as
+/// they are told that it moved, or find that they cannot connect.
+const FAREWELL: Duration = Duration::from_secs(1);
 
 /// The connections of an address that may wait to be accepted.
 const BACKLOG: u32 = 1_024;
@@ -209,11 +210,12 @@ pub async fn run(
         decoders,
     ));
     forwarder.register(&metrics);
+    let farewell = abort.child_token();
     tasks.spawn(serve_gateways(
         peer_listener,
         Arc::clone(&app),
         peers::router(app.ledger.clone(), app.traces.clone(), &app.server_key, standard(&app)),
-        abort.clone(),
+        (farewell.clone(), abort.clone()),
     ));
     health.starting("waits for the states of this release");
     let _ = stop.run_until_cancelled(wait_for_states(&app.reads)).await;
@@ -248,8 +250,8 @@ pub async fn run(
         led.to_hand_over()
     };
     let (until, _, left) = tokio::join!(
-        serve(listener, &app, api, config.limits, timeouts, stop.clone()),
-        serve(pages_listener, &app, pages, config.limits, timeouts, stop.clone()),
+        serve(listener, &app, api, config.limits, timeouts, (stop.clone(), stop.clone())),
+        serve(pages_listener, &app, pages, config.limits, timeouts, (stop.clone(), stop.clone())),
         left,
     );
     calls.close();
@@ -268,6 +270,7 @@ pub async fn run(
         // Other gateways send commands here until they know who leads: on a connection that is closed, the outcome of one
         // would not be known.
         let _ = tokio::time::timeout(LEAVE_TIMEOUT, led.led_by_others(&left)).await;
+        farewell.cancel();
         tokio::time::sleep(FAREWELL).await;
     }
     abort.cancel();
@@ -391,8 +394,14 @@ fn listen_for_gateways(socket: TcpSocket, gateways: &Gateways) -> Result<(TcpLis
     }
 }
 
-/// Serves the other gateways until `stop`. What they ask then is answered within [`UNSETTLED_LOG_TIMEOUT`].
-async fn serve_gateways(listener: TcpListener, app: Arc<App>, router: Router, stop: CancellationToken) {
+/// Serves the other gateways until `stop`; after `farewell`, on connections that they have. What they ask at the end is
+/// answered within [`UNSETTLED_LOG_TIMEOUT`].
+async fn serve_gateways(
+    listener: TcpListener,
+    app: Arc<App>,
+    router: Router,
+    (farewell, stop): (CancellationToken, CancellationToken),
+) {
     let limits = ServerLimits {
         connections: GATEWAY_CONNECTIONS,
         connections_per_address: None,
@@ -403,5 +412,5 @@ async fn serve_gateways(listener: TcpListener, app: Arc<App>, router: Router, st
     };
     let timeouts = Timeouts { head: GATEWAY_HEAD_TIMEOUT, grace: UNSETTLED_LOG_TIMEOUT, ..app.timeouts };
     let served = (router, app.metrics.listener(Listener::Gateways));
-    serve(listener, &app, served, limits, timeouts, stop).await;
+    serve(listener, &app, served, limits, timeouts, (farewell, stop)).await;
 }
