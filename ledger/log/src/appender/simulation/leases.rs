@@ -62,8 +62,7 @@ fn lasts(holder: &Holder) -> TimeDelta {
 
 impl LeaseTable {
     pub(super) fn new(partitions: i16, notes: Notes) -> Self {
-        let lease = LeaseRow { gateway: None, address: None, term: 0, delivers: false, is_led: false };
-        let row = Row { lease, expires_at: DateTime::<Utc>::MIN_UTC };
+        let row = Row { lease: free(), expires_at: DateTime::<Utc>::MIN_UTC };
         Self {
             began: Instant::now(),
             leases: vec![row; usize::try_from(partitions).unwrap()],
@@ -164,6 +163,7 @@ impl LeaseTable {
     }
 }
 
+/// A lease that nobody has had.
 fn free() -> LeaseRow {
     LeaseRow { gateway: None, address: None, term: 0, delivers: false, is_led: false }
 }
