@@ -30,9 +30,21 @@ macro_rules! id {
             /// The prefix, without its underscore.
             pub const PREFIX: &'static str = $prefix;
 
+            /// The bytes of the text.
+            const LEN: usize = Self::PREFIX.len() + 1 + ulid::ULID_LEN;
+
             /// The id of this ULID.
             pub const fn new(ulid: Ulid) -> Self {
                 Self(ulid)
+            }
+
+            /// Writes the text, of which an event has a dozen, without the machinery of formats.
+            fn text(self, buffer: &mut [u8; Self::LEN]) -> &str {
+                let (prefix, ulid) = buffer.split_at_mut(Self::PREFIX.len() + 1);
+                prefix.copy_from_slice(concat!($prefix, "_").as_bytes());
+                let mut written = [0; ulid::ULID_LEN];
+                ulid.copy_from_slice(self.0.array_to_str(&mut written).as_bytes());
+                std::str::from_utf8(buffer).expect("the characters of an id are ASCII")
             }
 
             /// The ULID behind the prefix.
@@ -49,8 +61,7 @@ macro_rules! id {
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                let mut buffer = [0; ulid::ULID_LEN];
-                write!(f, concat!($prefix, "_{}"), self.0.array_to_str(&mut buffer))
+                f.write_str(self.text(&mut [0; Self::LEN]))
             }
         }
 
@@ -73,7 +84,7 @@ macro_rules! id {
 
         impl Serialize for $name {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.collect_str(self)
+                serializer.serialize_str(self.text(&mut [0; Self::LEN]))
             }
         }
 

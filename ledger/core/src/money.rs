@@ -203,9 +203,50 @@ pub fn parse_decimal(text: &str, max_scale: u32) -> Result<Decimal, Error> {
     Decimal::from_str_exact(short.strip_suffix('.').unwrap_or(short)).map_err(|_| Error::OutOfRange)
 }
 
+/// One dollar, in units of an amount's last digit.
+const ONE: u128 = 10_u128.pow(SCALE);
+
+/// The most bytes of the text of an amount: a minus, 13 digits, a point and the fractional digits.
+const LONGEST_TEXT: usize = 1 + 13 + 1 + SCALE as usize;
+
+/// Writes the text of `amount`, of which an event has a dozen, without the machinery of formats.
+fn text_of(amount: Amount, buffer: &mut [u8; LONGEST_TEXT]) -> &str {
+    let last_digits = amount.0.mantissa().unsigned_abs() * 10_u128.pow(SCALE - amount.0.scale());
+    let (whole, fraction) = (last_digits / ONE, last_digits % ONE);
+    let mut at = LONGEST_TEXT;
+    let mut put = |byte: u8| {
+        at -= 1;
+        buffer[at] = byte;
+    };
+    // From the last digit on.
+    let mut rest = u64::try_from(fraction).expect("ten digits");
+    for _ in 0..SCALE {
+        put(digit(rest));
+        rest /= 10;
+    }
+    put(b'.');
+    rest = u64::try_from(whole).expect("an amount has at most 13 digits before its point");
+    loop {
+        put(digit(rest));
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    if amount.0.is_sign_negative() {
+        put(b'-');
+    }
+    std::str::from_utf8(&buffer[at..]).expect("digits are ASCII")
+}
+
+/// The last digit of `number`.
+fn digit(number: u64) -> u8 {
+    b'0' + u8::try_from(number % 10).expect("a digit")
+}
+
 impl fmt::Display for Amount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:.10}", self.0)
+        f.write_str(text_of(*self, &mut [0; LONGEST_TEXT]))
     }
 }
 
@@ -217,7 +258,7 @@ impl fmt::Debug for Amount {
 
 impl Serialize for Amount {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        serializer.serialize_str(text_of(*self, &mut [0; LONGEST_TEXT]))
     }
 }
 
@@ -242,6 +283,24 @@ mod tests {
         assert_eq!(amount("0.0000000001").to_string(), "0.0000000001");
         assert_eq!(amount("100").to_string(), "100.0000000000");
         assert_eq!(amount("1.50000000000000").to_string(), "1.5000000000");
+        assert_eq!(amount("-0").to_string(), "0.0000000000");
+    }
+
+    #[test]
+    fn the_text_of_an_amount_is_that_of_its_decimal() {
+        let digits = (0..=10).map(|scale| Decimal::new(1, scale));
+        let amounts = digits.flat_map(|digit| {
+            [1_i64, 9, 10, 99, 12_345_678_901].map(|times| Amount::checked(digit * Decimal::from(times)))
+        });
+        let amounts = amounts.filter_map(Result::ok).chain([Amount::ZERO, Amount::MAX, Amount::MAX_TENTH]);
+        let last = Amount::last_digits(1);
+        for amount in amounts.flat_map(|amount| [Ok(amount), amount.minus(last)]).map(Result::unwrap) {
+            for amount in [amount, Amount::ZERO.minus(amount).unwrap()] {
+                assert_eq!(amount.to_string(), format!("{:.10}", amount.decimal()));
+                assert_eq!(serde_json::to_string(&amount).unwrap(), format!("\"{amount}\""));
+                assert_eq!(amount.to_string().parse(), Ok(amount));
+            }
+        }
     }
 
     #[test]

@@ -211,7 +211,8 @@ async fn forward(
         reason => Settled::Failed(Failed::because(reason)),
     };
     let settling = exchange.ended(&settlement);
-    settling.run(settled(&forwarder, call, opening, settlement, closing)).await?;
+    // Boxed, so that calls which a provider answers have no room for it.
+    settling.run(Box::pin(settled(&forwarder, call, opening, settlement, closing))).await?;
     Err(error)
 }
 

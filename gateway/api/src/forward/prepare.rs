@@ -369,7 +369,8 @@ async fn finish(
                 asked: &asked,
                 body: &fingerprint,
             };
-            Some(IdempotentCall::new(app, partition, &key, content, &command).await?)
+            // Boxed, so that calls without a key have no room for it.
+            Some(Box::pin(IdempotentCall::new(app, partition, &key, content, &command)).await?)
         }
         None => None,
     };

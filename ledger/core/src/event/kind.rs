@@ -74,9 +74,14 @@ pub struct Encoded {
     pub body: String,
 }
 
+/// The bytes of most bodies, or more.
+const USUAL_BYTES: usize = 1024;
+
 /// Writes `body` in the present version of its kind.
 pub(super) fn write<K: Kind>(body: &K) -> Encoded {
-    let body = serde_json::to_string(body).expect("event bodies have string keys and finite numbers");
+    let mut json = Vec::with_capacity(USUAL_BYTES);
+    serde_json::to_writer(&mut json, body).expect("event bodies have string keys and finite numbers");
+    let body = String::from_utf8(json).expect("JSON is UTF-8");
     Encoded { kind: K::NAME, schema_version: K::VERSION, body }
 }
 

@@ -130,7 +130,9 @@ pub(crate) fn read_request(body: &[u8]) -> RequestedOptions {
     let tells_usage = options.iter().any(|(name, value)| name == INCLUDE_USAGE && value.get() == "true");
     let streams = body.get("stream").is_some_and(|value| !matches!(value.get(), "false" | "null"));
     let inputs = INPUTS.into_iter().filter_map(|name| {
-        let list: Vec<&RawValue> = serde_json::from_str(body.get(name)?.get()).ok()?;
+        let input = body.get(name)?.get();
+        // Mostly it is a text, which would be read to make an error of it.
+        let list: Vec<&RawValue> = input.starts_with('[').then(|| serde_json::from_str(input).ok())??;
         u64::try_from(list.len()).ok()
     });
     let inputs = inputs.max().unwrap_or(1).max(1);
