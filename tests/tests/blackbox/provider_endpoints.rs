@@ -189,6 +189,19 @@ fn a_transcription_is_billed_by_the_seconds_that_its_answer_reports() {
         for (answer, seconds, cost, fee) in [
             (r#"{"text":"x","usage":{"type":"duration","seconds":9}}"#, "9", "0.0090000000", "9.0000000000"),
             (r#"{"text":"x","duration":8.5,"segments":[]}"#, "8.5", "0.0085000000", "8.5000000000"),
+            // As OpenAI writes it: a binary number with all its digits.
+            (
+                r#"{"text":"x","duration":8.470000267028809,"segments":[]}"#,
+                "8.470000267",
+                "0.0084700003",
+                "8.4700002670",
+            ),
+            (
+                r#"{"duration":8.470000267028809,"text":"x","usage":{"type":"duration","seconds":9}}"#,
+                "9",
+                "0.0090000000",
+                "9.0000000000",
+            ),
         ] {
             let endpoint =
                 managed.openai.endpoint_ending("/v1/audio/transcriptions", move |_| json_text(200, answer));

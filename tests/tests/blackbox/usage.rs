@@ -221,7 +221,6 @@ fn rejected_usage_ends_as_an_error_costs_nothing_and_is_recorded() {
             r#"{"duration_seconds":-0.5}"#,
             r#"{"duration_seconds":"NaN"}"#,
             r#"{"duration_seconds":1e13}"#,
-            r#"{"duration_seconds":0.00000000000000000000000000000000000001}"#,
             r#""many""#,
             "[1,2]",
             "12",

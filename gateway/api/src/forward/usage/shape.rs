@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 
 use farthing_core::usage::{Cached, MAX_COUNT, Split, Usage};
-use rust_decimal::Decimal;
 use rust_decimal::prelude::ToPrimitive as _;
+use rust_decimal::{Decimal, RoundingStrategy};
 use serde_json::value::RawValue;
 
 use super::document::{Member, MemberSelection, Within};
 
-/// The most fractional digits of seconds.
-const MAX_SECONDS_SCALE: u32 = 9;
+/// The fractional digits of seconds that are kept. Providers send a binary number with all its digits, such as
+/// 8.470000267028809.
+const SECONDS_SCALE: u32 = 9;
 
 /// How a provider reports usage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -425,32 +426,28 @@ pub(crate) enum ReportedUsage {
     Unread,
 }
 
-/// The number, if it is not negative, at most [`MAX_COUNT`], and an integer unless it counts seconds.
+/// The number, if it is not negative, at most [`MAX_COUNT`], and an integer unless it counts seconds, which are rounded.
 fn believed(count: Count, text: &str) -> Option<Decimal> {
     if text.len() > 40 || !text.starts_with(|c: char| c.is_ascii_digit() || c == '-') {
         return None;
     }
+    let are_seconds = matches!(count, Count::Seconds | Count::Duration);
     let number = if text.contains(['e', 'E']) {
         Decimal::from_scientific(text).ok()?
+    } else if are_seconds {
+        text.parse().ok()?
     } else {
         Decimal::from_str_exact(text).ok()?
     };
-    let number = number.normalize();
     if number.is_sign_negative() && !number.is_zero() || number > Decimal::from(MAX_COUNT) {
         return None;
     }
-    let fits = match count {
-        Count::Tokens
-        | Count::InputTokens
-        | Count::ToolInput
-        | Count::OutputTokens
-        | Count::CacheRead
-        | Count::CacheWrite
-        | Count::Reasoning
-        | Count::Characters => number.is_integer(),
-        Count::Seconds | Count::Duration => number.scale() <= MAX_SECONDS_SCALE,
+    let number = if are_seconds {
+        number.round_dp_with_strategy(SECONDS_SCALE, RoundingStrategy::MidpointAwayFromZero)
+    } else {
+        number
     };
-    fits.then_some(number.abs())
+    (are_seconds || number.is_integer()).then_some(number.abs().normalize())
 }
 
 #[cfg(test)]

@@ -261,6 +261,22 @@ fn the_length_of_a_transcription_counts_unless_its_seconds_are_reported() {
     assert_eq!(seconds(&["8.47"], None), "8.47");
     assert_eq!(seconds(&["\"8.47\""], None), "8.47");
     assert_eq!(seconds(&["8.47"], Some(r#"{"type":"duration","seconds":9}"#)), "9");
+    for (text, kept) in [
+        ("8.470000267028809", "8.470000267"),
+        ("\"8.470000267028809\"", "8.470000267"),
+        ("0.0000000005", "0.000000001"),
+        ("0.00000000049999999999999999999999999999", "0"),
+        ("12.3456789012345678901234567890123456789", "12.345678901"),
+        ("1.25e1", "12.5"),
+    ] {
+        assert_eq!(seconds(&[text], None), kept, "{text}");
+        let usage = format!(r#"{{"type":"duration","seconds":{text}}}"#);
+        if !text.starts_with('"') {
+            assert_eq!(seconds(&[], Some(&usage)), kept, "{text}");
+        }
+    }
+    let usage = r#"{"type":"duration","seconds":9}"#;
+    assert_eq!(seconds(&["8.470000267028809"], Some(usage)), "9");
     assert_eq!(seconds(&["null"], None), "Nothing");
     for text in ["-1", "\"x\"", "1e13", "true", "{}"] {
         assert_eq!(seconds(&[text], None), "Invalid", "{text}");
