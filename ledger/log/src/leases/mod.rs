@@ -312,7 +312,9 @@ impl<S: LeaseStore> Leases<S> {
                 self.tell(partition, Lease::None);
             }
         }
-        let rows = session.rows().await?;
+        let mut rows = session.rows().await?;
+        // A row may be missing, or one too many.
+        rows.leases.resize(self.appenders.len(), LeaseRow::FREE);
         let mut leaders: Vec<Option<&str>> =
             rows.leases.iter().map(|lease| lease.gateway.as_deref().filter(|_| lease.is_led)).collect();
         // A partition that this program cannot lead is not free for it.

@@ -139,23 +139,50 @@ impl LeaseSession for Statements {
         let (leases, gateways) =
             tokio::try_join!(self.client.query(&self.leases, &[]), self.client.query(&self.gateways, &[]))?;
         let lease = |row: &tokio_postgres::Row| {
-            Ok(LeaseRow {
+            let partition: i16 = row.try_get("partition")?;
+            let lease = LeaseRow {
                 gateway: row.try_get("gateway")?,
                 address: row.try_get("address")?,
                 term: row.try_get("term")?,
                 delivers: row.try_get("delivers")?,
                 is_led: row.try_get("is_led")?,
-            })
+            };
+            Ok((usize::try_from(partition).unwrap_or_default(), lease))
         };
+        let leases = leases.iter().map(lease).collect::<Result<Vec<_>, tokio_postgres::Error>>()?;
         Ok(Rows {
-            leases: leases.iter().map(lease).collect::<Result<_, tokio_postgres::Error>>()?,
+            leases: in_places(leases),
             gateways: gateways.iter().map(sharer).collect::<Result<_, _>>()?,
         })
     }
+}
+
+/// The leases, each at the number of its partition. One whose row is missing is free, and cannot be claimed.
+fn in_places(rows: Vec<(usize, LeaseRow)>) -> Vec<LeaseRow> {
+    let mut leases = Vec::with_capacity(rows.len());
+    for (place, lease) in rows {
+        leases.resize(leases.len().max(place + 1), LeaseRow::FREE);
+        leases[place] = lease;
+    }
+    leases
 }
 
 fn sharer(row: &tokio_postgres::Row) -> Result<Sharer, tokio_postgres::Error> {
     let avoids: Vec<i16> = row.try_get("avoids")?;
     let avoids = avoids.into_iter().map(Partition::new).collect();
     Ok(Sharer { name: row.try_get("gateway")?, avoids, shape: row.try_get("shape")? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_whose_row_is_missing_moves_no_other() {
+        let led =
+            |gateway: &str| LeaseRow { gateway: Some(gateway.to_owned()), is_led: true, ..LeaseRow::FREE };
+        let leases = in_places(vec![(0, led("a")), (1, led("b")), (4, led("e"))]);
+        let gateways: Vec<Option<&str>> = leases.iter().map(|lease| lease.gateway.as_deref()).collect();
+        assert_eq!(gateways, [Some("a"), Some("b"), None, None, Some("e")]);
+    }
 }

@@ -25,6 +25,12 @@ pub(crate) struct LeaseRow {
     pub(crate) is_led: bool,
 }
 
+impl LeaseRow {
+    /// The lease of a partition that nobody has had.
+    pub(crate) const FREE: Self =
+        Self { gateway: None, address: None, term: 0, delivers: false, is_led: false };
+}
+
 /// What a gateway writes to its leases.
 #[derive(Debug, Clone)]
 pub(crate) struct Holder {

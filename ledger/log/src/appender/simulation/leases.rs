@@ -62,7 +62,7 @@ fn lasts(holder: &Holder) -> TimeDelta {
 
 impl LeaseTable {
     pub(super) fn new(partitions: i16, notes: Notes) -> Self {
-        let row = Row { lease: free(), expires_at: DateTime::<Utc>::MIN_UTC };
+        let row = Row { lease: LeaseRow::FREE, expires_at: DateTime::<Utc>::MIN_UTC };
         Self {
             began: Instant::now(),
             leases: vec![row; usize::try_from(partitions).unwrap()],
@@ -106,7 +106,7 @@ impl LeaseTable {
                     let is_own = row.lease.gateway.as_ref() == Some(&holder.gateway);
                     if is_own && !kept.contains(&partition) && row.expires_at <= until {
                         self.notes.count("a lease was given back");
-                        let lease = LeaseRow { term: row.lease.term, ..free() };
+                        let lease = LeaseRow { term: row.lease.term, ..LeaseRow::FREE };
                         *row = Row { lease, expires_at: DateTime::<Utc>::MIN_UTC };
                     }
                 }
@@ -161,11 +161,6 @@ impl LeaseTable {
             }
         }
     }
-}
-
-/// A lease that nobody has had.
-fn free() -> LeaseRow {
-    LeaseRow { gateway: None, address: None, term: 0, delivers: false, is_led: false }
 }
 
 impl From<StoreError> for Error {
