@@ -33,6 +33,9 @@ const IDLE: &str = "SET idle_session_timeout = 0;";
 /// Otherwise a role that may create schemas could put functions in the way of a role with more rights.
 const SEARCH_PATH: &str = "SET search_path = pg_catalog, pg_temp;";
 
+/// Without it a backslash in the text of a statement is an escape: a migration would store another expression.
+const PLAIN_STRINGS: &str = "SET standard_conforming_strings = on;";
+
 /// The mark that a connection leaves in its session. `DISCARD ALL`, with which a pooler resets a session, removes it.
 const MARK: &str = "farthing.session";
 
@@ -166,7 +169,10 @@ fn beginning(role: Role, given: &str) -> String {
     let name = role.name().unwrap_or("login");
     let role = role.name().map(|role| format!("SET ROLE {role};")).unwrap_or_default();
     // The path comes first: what follows names functions and operators.
-    format!("{SEARCH_PATH} {REFUSE_USED} {plans} {reads} {KEEPALIVES} {IDLE} {role} {}", mark(name))
+    format!(
+        "{SEARCH_PATH} {PLAIN_STRINGS} {REFUSE_USED} {plans} {reads} {KEEPALIVES} {IDLE} {role} {}",
+        mark(name)
+    )
 }
 
 fn mark(name: &str) -> String {
