@@ -230,6 +230,7 @@ async fn follow<P: Projection>(
     let mut is_built = !unbuilt(lock.client()).await?.contains(&P::MODEL);
     let mut generation = Generation::open(writers.clone(), P::MODEL, schema).await?;
     let follower = tail.follow(Pace::Together);
+    idle_spans.forget(P::MODEL, version);
     if !is_built {
         is_built = is_caught_up::<P>(lock.client(), &generation.positions).await?;
     }
@@ -239,7 +240,11 @@ async fn follow<P: Projection>(
     loop {
         progress.built(is_built);
         progress.reached(&seen);
-        let next = follower.next(&seen, MAX_EVENTS);
+        // After a failover of Postgres the log may end before `seen`, and no event would come.
+        let next = async {
+            let page = lock.while_held(follower.next(&seen, MAX_EVENTS)).await;
+            Ok::<_, Error>(page.ok_or(Error::LockLost)??)
+        };
         let page = if seen == generation.positions {
             next.await?
         } else if let Ok(page) = tokio::time::timeout_at(written_at + IDLE_CHECKPOINT, next).await {

@@ -61,6 +61,12 @@ impl IdleSpans {
         self.news.notify_one();
     }
 
+    /// Forgets those of `model` in its version, which may be of events that a failover of Postgres lost.
+    pub(crate) fn forget(&self, model: ReadModel, version: i64) {
+        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        found.retain(|(_, name, of), _| (*name, *of) != (model.name(), version));
+    }
+
     /// Writes spans until the process ends. Those that a failure loses are found again with the next events.
     pub(crate) async fn write(&self, writers: &Writers) {
         let mut backoff = Backoff::new(BACKOFF.0, BACKOFF.1);
@@ -109,6 +115,8 @@ mod tests {
         let spans = IdleSpans::default();
         spans.add(ReadModel::Plans, 7, &at([3, 4]), &at([3, 6]));
         spans.add(ReadModel::Plans, 7, &at([3, 4]), &at([3, 9]));
+        spans.add(ReadModel::Requests, 7, &at([3, 4]), &at([5, 4]));
+        spans.forget(ReadModel::Requests, 7);
         let found = std::mem::take(&mut *spans.found.lock().unwrap());
         assert_eq!(found, [((Partition::new(1), "plans", 7), (4, 9))].into());
     }

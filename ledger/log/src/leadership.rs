@@ -20,6 +20,9 @@ const UNLOCK: &str = "SELECT pg_advisory_unlock(hashtextextended($1, 0))";
 /// The pause between attempts to take a lock that another process holds.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
+/// The time between two looks at whether a lock is still held.
+const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+
 /// A held lock, with its connection.
 #[derive(Debug)]
 pub struct Leadership {
@@ -134,6 +137,20 @@ impl Held {
     /// Whether the connection has ended, and the lock with it.
     pub fn is_lost(&self) -> bool {
         self.client.is_closed()
+    }
+
+    /// Does `work`, which may be dropped at any time; `None` if the lock is lost meanwhile.
+    pub async fn while_held<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let lost = async {
+            while !self.is_lost() {
+                tokio::time::sleep(LOOK_INTERVAL).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            done = work => Some(done),
+            () = lost => None,
+        }
     }
 
     /// The connection that holds the lock, for short statements: the other locks of the process are on it, too.

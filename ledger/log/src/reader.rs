@@ -96,6 +96,17 @@ pub enum Error {
         /// What is wrong.
         damage: String,
     },
+    /// An event does not follow the one that was read before it.
+    #[error(
+        "the event at position {position} of partition {partition} is not in the chain of the one that was read before it: \
+         the log is another one, or was changed"
+    )]
+    OtherLog {
+        /// The partition.
+        partition: Partition,
+        /// The position.
+        position: i64,
+    },
     /// A record batch was changed.
     #[error("the record batch at position {first_position} of partition {partition} is damaged: {damaged}")]
     Damaged {
@@ -124,6 +135,7 @@ impl Error {
         match self {
             Self::Gap { .. }
             | Self::DamagedArchive { .. }
+            | Self::OtherLog { .. }
             | Self::Damaged { .. }
             | Self::Unreadable { .. } => true,
             Self::Database(_) | Self::Archived { .. } | Self::Archive(_) => false,
@@ -141,7 +153,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    fn read(batch: &Arc<RecordBatch>, index: usize) -> Self {
+    pub(crate) fn read(batch: &Arc<RecordBatch>, index: usize) -> Self {
         let (partition, position) = (batch.partition(), batch.position_of(index));
         let recorded = record::decode(batch.line(index)).map(|fact| Recorded { partition, position, fact });
         Self { position, recorded, batch: Arc::clone(batch), index }

@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 
 use farthing_core::partition::Partition;
 
-use crate::chain::HASH_BYTES;
+use crate::chain::{self, HASH_BYTES, Hash, Link};
 
 /// Why a stored batch is no record batch.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -119,6 +119,25 @@ impl RecordBatch {
     /// The hash of the event at `index`.
     pub fn hash(&self, index: usize) -> &[u8] {
         &self.hashes[index * HASH_BYTES..][..HASH_BYTES]
+    }
+
+    /// The hash of the event at `index`, of which the length is known.
+    pub(crate) fn link(&self, index: usize) -> Hash {
+        self.hash(index).try_into().expect("a hash has its length")
+    }
+
+    /// Whether the event at `index` is in the chain of the one before it if that has the hash `previous`.
+    pub(crate) fn follows(&self, index: usize, previous: &Hash) -> bool {
+        if index > 0 {
+            return self.hash(index - 1) == previous;
+        }
+        let link = Link {
+            position: self.first_position,
+            recorded_at: self.recorded_at,
+            writer: &self.writer,
+            record: self.line(0),
+        };
+        chain::hash(previous, &link) == self.hash(0)
     }
 
     /// The position of the event at `index`, or the one after the batch.

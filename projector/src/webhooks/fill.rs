@@ -126,7 +126,11 @@ async fn follow(
     let mut written_at = Instant::now();
     loop {
         progress.reached(&seen);
-        let next = follower.next(&seen, MAX_EVENTS);
+        // As in a projection: the log may end before `seen`.
+        let next = async {
+            let page = lock.while_held(follower.next(&seen, MAX_EVENTS)).await;
+            Ok::<_, Error>(page.ok_or(Error::LockLost)??)
+        };
         let page = if seen == outbox.cursor {
             next.await?
         } else if let Ok(page) = tokio::time::timeout_at(written_at + IDLE_CURSOR, next).await {

@@ -13,6 +13,7 @@ mod checkpoints;
 mod cluster;
 mod cut_off;
 mod documented;
+mod failover;
 mod feed;
 mod follower_commands;
 mod group_commit;

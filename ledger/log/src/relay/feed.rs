@@ -77,11 +77,11 @@ struct Ack {
 }
 
 impl Feed {
-    /// Opens the stream of `partition` and finds its end, which is compared with the log in `db`; creates the stream if
-    /// it is gone.
+    /// Opens the stream of `partition` and finds its end, which is compared with the log in `db`, and which the next events of
+    /// `follower` must follow; creates the stream if it is gone.
     pub(super) async fn resume(
         client: Client,
-        db: &tokio_postgres::Client,
+        (db, follower): (&tokio_postgres::Client, &Follower),
         names: &NatsNames,
         partition: Partition,
         replicas: usize,
@@ -109,7 +109,9 @@ impl Feed {
                 return Err(Error::Changed("the damaged feed was deleted"));
             };
             confirm(db, partition, &last).await?;
-            last.last_position
+            let position = last.last_position;
+            follower.follows(partition, position, last.last_hash);
+            position
         };
         if position == 0 {
             tracing::info!(

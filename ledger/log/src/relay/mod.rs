@@ -199,7 +199,8 @@ impl Relay<'_> {
     async fn publish_feed(&self, partition: Partition) -> Result<std::convert::Infallible, Error> {
         let db = self.lock.client();
         let client = self.client.clone();
-        let mut feed = Feed::resume(client, db, &self.names, partition, self.replicas).await?;
+        let mut feed =
+            Feed::resume(client, (db, &self.follower), &self.names, partition, self.replicas).await?;
         loop {
             self.metrics.published(partition, feed.acknowledged());
             if self.lock.is_lost() {

@@ -1,6 +1,6 @@
 //! A follower: one consumer of the tail, in one partition or in several.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use farthing_core::partition::Partition;
@@ -9,8 +9,10 @@ use tokio::time::Instant;
 use super::page::{Batches, Chunk, Page};
 use super::window::Lookup;
 use super::{Pace, READ_EVENTS, Shared};
+use crate::chain::Hash;
 use crate::positions::Positions;
 use crate::reader::{Error, Reader};
+use crate::record_batch::RecordBatch;
 
 /// A consumer of the tail.
 #[derive(Debug)]
@@ -19,6 +21,8 @@ pub struct Follower {
     id: u64,
     pace: Pace,
     lag: Mutex<Lag>,
+    /// The positions of the last events that it got, and their hashes.
+    last: Mutex<HashMap<Partition, (i64, Hash)>>,
 }
 
 /// Where a follower is behind the window.
@@ -30,6 +34,9 @@ struct Lag {
     /// The partition whose turn is first in the next page, so that a busy one does not keep the others out.
     first: Option<Partition>,
 }
+
+/// An event: a record batch, and the index in it.
+type InBatch<'a> = (&'a Arc<RecordBatch>, usize);
 
 /// What a follower finds in the window.
 #[derive(Debug)]
@@ -48,7 +55,7 @@ impl Drop for Follower {
 
 impl Follower {
     pub(super) fn new(shared: Arc<Shared>, id: u64, pace: Pace) -> Self {
-        Self { shared, id, pace, lag: Mutex::default() }
+        Self { shared, id, pace, lag: Mutex::default(), last: Mutex::default() }
     }
 
     /// Waits for events after the position of any partition in `after` and returns about `max` of them: no
@@ -73,9 +80,39 @@ impl Follower {
                 }
             }
             if !page.is_empty() {
+                let runs = page.runs().filter_map(|run| {
+                    let (first, last) = (run.first()?.batch(), run.last()?.batch());
+                    Some(((first.0, first.1), (last.0, last.1)))
+                });
+                self.check_chain(runs)?;
                 return Ok(page);
             }
         }
+    }
+
+    /// The next events of the partition must be in the chain of the one at `position`, which has the hash `hash`.
+    pub(crate) fn follows(&self, partition: Partition, position: i64, hash: Hash) {
+        self.last().insert(partition, (position, hash));
+    }
+
+    /// Fails if the first event of a run, each given by its first and its last event, is not in the chain of the event before,
+    /// which this follower got: then that one is of another log, and the consumer starts again from its checkpoint.
+    fn check_chain<'a>(&self, runs: impl Iterator<Item = (InBatch<'a>, InBatch<'a>)>) -> Result<(), Error> {
+        let mut last = self.last();
+        for ((first, at), (end, end_at)) in runs {
+            let (partition, position) = (first.partition(), first.position_of(at));
+            let before = last.remove(&partition).filter(|(before, _)| before + 1 == position);
+            if before.is_some_and(|(_, hash)| !first.follows(at, &hash)) {
+                self.leave_other_log(partition);
+                return Err(Error::OtherLog { partition, position });
+            }
+            last.insert(partition, (end.position_of(end_at), end.link(end_at)));
+        }
+        Ok(())
+    }
+
+    fn last(&self) -> MutexGuard<'_, HashMap<Partition, (i64, Hash)>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// As [`Self::next`] for one partition, but returns the record batches of the events: each once and whole, with the
@@ -91,7 +128,7 @@ impl Follower {
             let news = self.shared.news.notified();
             let Found { page, behind } = self.find(&after, max);
             if !page.is_empty() {
-                return Ok(page.batches());
+                return self.checked(page.batches());
             }
             if behind.is_empty() {
                 self.shared.advance(&after, news).await?;
@@ -101,10 +138,18 @@ impl Follower {
             let read = async |reader: &Reader| reader.read_batches(partition, position, limit).await;
             let batches = self.read_behind(read).await?;
             if !batches.is_empty() {
-                return Ok(batches);
+                return self.checked(batches);
             }
             self.leave_other_log(partition);
         }
+    }
+
+    /// These batches of one partition, if they are in the chain of the event before.
+    fn checked(&self, batches: Batches) -> Result<Batches, Error> {
+        let first = batches.first().map(|(batch, index)| (batch, *index));
+        let run = first.zip(batches.last().map(|(batch, _)| (batch, batch.len() - 1)));
+        self.check_chain(run.into_iter())?;
+        Ok(batches)
     }
 
     /// Records the follower's positions and takes the events after them from the window: about `max`, or half as many
@@ -182,5 +227,94 @@ impl Lag {
         if self.partitions.is_empty() {
             self.reader = None;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use chrono::DateTime;
+    use tokio_util::sync::CancellationToken;
+    use tokio_util::task::TaskTracker;
+
+    use super::super::{Tail, TailConfig};
+    use super::*;
+    use crate::chain::{self, GENESIS, Link};
+    use crate::connect::Role;
+    use crate::reader::Entry;
+
+    const PARTITION: Partition = Partition::new(0);
+
+    /// A tail whose server does not answer.
+    fn tail() -> Tail {
+        let url = "postgres://farthing@127.0.0.1:1/farthing".to_owned();
+        let config = TailConfig { database_url: url, role: Role::Owner, nats: None };
+        Tail::start(config, CancellationToken::new(), &TaskTracker::new())
+    }
+
+    /// Record batches of one event each from `position` on, in the chain of the event with the hash `last`, which becomes
+    /// that of the last of them.
+    fn events(position: i64, lines: &[&str], last: &mut Hash) -> Vec<Entry> {
+        let entries = (position..).zip(lines).map(|(position, line)| {
+            let recorded_at = DateTime::UNIX_EPOCH;
+            let link = Link { position, recorded_at, writer: "a writer", record: line };
+            *last = chain::hash(last, &link);
+            let at = (PARTITION, position);
+            let batch = RecordBatch::new(
+                at,
+                1,
+                recorded_at,
+                "a writer".to_owned(),
+                line.bytes().collect(),
+                last.to_vec(),
+            );
+            Entry::read(&Arc::new(batch.unwrap()), 0)
+        });
+        entries.collect()
+    }
+
+    fn after(position: i64) -> Positions {
+        Positions::from_iter([(PARTITION, position)])
+    }
+
+    /// Puts events into the window after those up to `position`, as if they had been read.
+    fn put(tail: &Tail, position: i64, entries: Vec<Entry>) {
+        let mut window = tail.shared.window();
+        let _ = window.look_up(PARTITION, position);
+        let clearings = window.clearings();
+        window.push(PARTITION, position, clearings, Chunk::from(entries));
+    }
+
+    #[tokio::test]
+    async fn an_event_of_another_log_is_not_followed() {
+        let tail = tail();
+        let follower = tail.follow(Pace::Together);
+        let mut last = GENESIS;
+        put(&tail, 0, events(1, &["a", "b"], &mut last));
+        assert_eq!(follower.next(&after(0), 10).await.unwrap().len(), 2);
+        let (mut same, mut other) = (last, GENESIS);
+        put(&tail, 2, events(3, &["c"], &mut same));
+        assert_eq!(follower.next(&after(2), 10).await.unwrap().len(), 1);
+        // The log of a server that lacks the end of the one before.
+        events(1, &["a", "b", "another"], &mut other);
+        put(&tail, 3, events(4, &["d"], &mut other));
+        let error = follower.next(&after(3), 10).await.unwrap_err();
+        assert!(matches!(error, Error::OtherLog { partition: PARTITION, position: 4 }), "{error}");
+        let relay = tail.follow(Pace::Apart);
+        relay.follows(PARTITION, 3, same);
+        put(&tail, 3, events(4, &["d"], &mut other.clone()));
+        let error = relay.next_batches(PARTITION, 3, 10).await.unwrap_err();
+        assert!(matches!(error, Error::OtherLog { position: 4, .. }), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_consumer_that_starts_again_gets_nothing_that_was_read_before() {
+        let tail = tail();
+        let before = tail.follow(Pace::Together);
+        put(&tail, 0, events(1, &["a", "b"], &mut GENESIS.clone()));
+        assert_eq!(before.next(&after(0), 10).await.unwrap().len(), 2);
+        drop(before);
+        let again = tail.follow(Pace::Together);
+        let error = again.next(&after(0), 10).await.unwrap_err();
+        assert!(matches!(error, Error::Database(_)), "it reads the log: {error}");
     }
 }

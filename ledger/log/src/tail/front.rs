@@ -25,6 +25,8 @@ pub(super) struct Front {
     reader: Option<Reader>,
     notifications: watch::Receiver<()>,
     last_read: Option<Instant>,
+    /// The clearing of the window since which `reader` is open.
+    clearings: u64,
     /// Whether the last read left events unread, so that more can be read at once.
     more_at_once: bool,
 }
@@ -43,7 +45,7 @@ struct Share {
 
 impl Front {
     pub(super) const fn new(notifications: watch::Receiver<()>) -> Self {
-        Self { reader: None, notifications, last_read: None, more_at_once: true }
+        Self { reader: None, notifications, last_read: None, clearings: 0, more_at_once: true }
     }
 
     /// Waits until a read is due, then reads about [`READ_EVENTS`] events of the partitions that have new ones.
@@ -52,11 +54,17 @@ impl Front {
         let read = self.read_now(shared).await;
         if read.is_err() {
             self.reader = None;
+            // The next connection may lead to another server.
+            shared.window().clear_all();
         }
         read
     }
 
     async fn read_now(&mut self, shared: &Shared) -> Result<(), Error> {
+        let clearings = shared.window().clearings();
+        if std::mem::replace(&mut self.clearings, clearings) != clearings {
+            self.reader = None;
+        }
         let reader = match &self.reader {
             Some(reader) => reader,
             None => self.reader.insert(Reader::connect(&shared.database_url, shared.role).await?),
@@ -75,7 +83,7 @@ impl Front {
                 Ok(entries) if entries.is_empty() => {}
                 Ok(entries) => {
                     self.more_at_once |= share.limit < share.missing;
-                    shared.window().push(share.partition, share.after, Chunk::from(entries));
+                    shared.window().push(share.partition, share.after, clearings, Chunk::from(entries));
                 }
                 Err(error) => result = Err(error),
             }

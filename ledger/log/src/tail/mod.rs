@@ -1,8 +1,8 @@
 //! One shared reader of all partitions of the log per process. Its followers find the newest events in a bounded window,
 //! so that each event is read and decoded once for all of them.
 //!
-//! Invariant: a follower sees every event of a partition, in order. A follower that falls behind the window reads on a
-//! separate connection until it has caught up; all of those that are behind share it.
+//! Invariant: a follower sees every event of a partition, in order, and each is in the chain of the one before. A follower
+//! that falls behind the window reads on a separate connection until it has caught up; all of those that are behind share it.
 
 mod follower;
 mod front;
@@ -65,8 +65,9 @@ struct Shared {
     role: Role,
     window: Mutex<Window>,
     front: tokio::sync::Mutex<Front>,
-    /// The connection of the followers that are behind the window, while there are any. Locked while it is made.
-    behind: tokio::sync::Mutex<Weak<Reader>>,
+    /// The connection of the followers that are behind the window, while there are any, and the clearing of the window since
+    /// which it is open. Locked while it is made.
+    behind: tokio::sync::Mutex<(Weak<Reader>, u64)>,
     heads: Arc<SeenHeads>,
     followers_moved: Notify,
     /// Notifies the followers that the window has new events.
@@ -101,9 +102,16 @@ impl Tail {
         Arc::clone(&self.shared.heads)
     }
 
-    /// Adds a follower.
+    /// Adds a follower. A consumer begins with a new one after each failure, which may have been the failover of Postgres to a
+    /// server that lacks the end of the log. So nothing that was read before, or over an older connection, reaches it.
     pub fn follow(&self, pace: Pace) -> Follower {
-        let id = self.shared.window().next_follower_id();
+        let id = {
+            let mut window = self.shared.window();
+            window.clear_all();
+            window.next_follower_id()
+        };
+        // Those that wait at the end of the window wait at that of another one.
+        self.shared.news.notify_waiters();
         Follower::new(Arc::clone(&self.shared), id, pace)
     }
 }
@@ -116,11 +124,13 @@ impl Shared {
     /// The connection of the followers that are behind the window.
     async fn reader_behind(&self) -> Result<Arc<Reader>, Error> {
         let mut behind = self.behind.lock().await;
-        if let Some(open) = behind.upgrade().filter(|reader| !reader.is_closed()) {
+        let clearings = self.window().clearings();
+        let open = behind.0.upgrade().filter(|reader| !reader.is_closed() && behind.1 == clearings);
+        if let Some(open) = open {
             return Ok(open);
         }
         let reader = Arc::new(Reader::connect(&self.database_url, self.role).await?);
-        *behind = Arc::downgrade(&reader);
+        *behind = (Arc::downgrade(&reader), clearings);
         Ok(reader)
     }
 

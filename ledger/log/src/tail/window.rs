@@ -33,6 +33,8 @@ pub(super) struct Window<E = Entry> {
     /// The number of the last chunk.
     last_chunk: u64,
     last_follower_id: u64,
+    /// How often all was removed.
+    clearings: u64,
 }
 
 /// The part of the window that belongs to one partition. Invariant: each chunk follows the one before without a gap, and
@@ -72,7 +74,14 @@ impl<E> Default for Section<E> {
 
 impl<E> Default for Window<E> {
     fn default() -> Self {
-        Self { partitions: BTreeMap::new(), events: 0, bytes: 0, last_chunk: 0, last_follower_id: 0 }
+        Self {
+            partitions: BTreeMap::new(),
+            events: 0,
+            bytes: 0,
+            last_chunk: 0,
+            last_follower_id: 0,
+            clearings: 0,
+        }
     }
 }
 
@@ -160,11 +169,12 @@ impl<E> Window<E> {
         deadlines.filter(|until| *until > now).max()
     }
 
-    /// Adds a chunk that was read after `position`, and evicts the oldest chunks beyond the bounds. A chunk is dropped if
-    /// the partition goes on at another position by now.
-    pub(super) fn push(&mut self, partition: Partition, position: i64, chunk: Chunk<E>) {
+    /// Adds a chunk that was read after `position` by a connection that is as old as the clearing `clearings`, and evicts the
+    /// oldest chunks beyond the bounds. A chunk is dropped if all was removed since, or the partition goes on at another
+    /// position by now.
+    pub(super) fn push(&mut self, partition: Partition, position: i64, clearings: u64, chunk: Chunk<E>) {
         let section = self.partitions.entry(partition).or_default();
-        if section.end != Some(position) {
+        if section.end != Some(position) || self.clearings != clearings {
             return;
         }
         section.end = Some(chunk.last());
@@ -190,6 +200,20 @@ impl<E> Window<E> {
         let oldest =
             self.partitions.iter().filter_map(|(partition, section)| Some((number(section)?, *partition)));
         oldest.min().map(|(_, partition)| partition)
+    }
+
+    /// How often all was removed.
+    pub(super) const fn clearings(&self) -> u64 {
+        self.clearings
+    }
+
+    /// Removes all events of all partitions, also those that are being read.
+    pub(super) fn clear_all(&mut self) {
+        self.clearings += 1;
+        let partitions: Vec<Partition> = self.partitions.keys().copied().collect();
+        for partition in partitions {
+            self.clear(partition);
+        }
     }
 
     /// Removes all events of `partition`. A follower says where the window goes on.
@@ -234,7 +258,7 @@ mod tests {
         let length = i64::try_from(READ_EVENTS).unwrap();
         let mut window = window_after(0);
         for read in 0..i64::try_from(MAX_EVENTS / READ_EVENTS).unwrap() {
-            window.push(PARTITION, read * length, chunk(read * length + 1, length, 1));
+            window.push(PARTITION, read * length, 0, chunk(read * length + 1, length, 1));
         }
         window
     }
@@ -250,8 +274,8 @@ mod tests {
     #[test]
     fn a_page_runs_across_chunks_and_has_no_more_than_was_asked_for() {
         let mut window = window_after(4);
-        window.push(PARTITION, 4, chunk(5, 3, 1));
-        window.push(PARTITION, 7, chunk(8, 2, 1));
+        window.push(PARTITION, 4, 0, chunk(5, 3, 1));
+        window.push(PARTITION, 7, 0, chunk(8, 2, 1));
         assert_eq!(events(&mut window, PARTITION, 4, 100), [5, 6, 7, 8, 9]);
         assert_eq!(events(&mut window, PARTITION, 5, 3), [6, 7, 8]);
         assert_eq!(events(&mut window, PARTITION, 7, 1), [8]);
@@ -263,7 +287,7 @@ mod tests {
     #[test]
     fn a_page_divides_no_record_batch() {
         let mut window = window_after(4);
-        window.push(PARTITION, 4, chunk(5, 6, 1));
+        window.push(PARTITION, 4, 0, chunk(5, 6, 1));
         assert_eq!(events(&mut window, PARTITION, 4, 2), [5, 6]);
         assert_eq!(events(&mut window, PARTITION, 4, 3), [5, 6, 7, 8]);
         assert_eq!(events(&mut window, PARTITION, 6, 1), [7, 8]);
@@ -273,9 +297,9 @@ mod tests {
     #[test]
     fn each_partition_has_its_own_positions() {
         let mut window = window_after(4);
-        window.push(PARTITION, 4, chunk(5, 3, 1));
+        window.push(PARTITION, 4, 0, chunk(5, 3, 1));
         assert_eq!(window.look_up(OTHER, 70), Lookup::AtEnd);
-        window.push(OTHER, 70, chunk(71, 2, 1));
+        window.push(OTHER, 70, 0, chunk(71, 2, 1));
         assert_eq!(events(&mut window, PARTITION, 4, 100), [5, 6, 7]);
         assert_eq!(events(&mut window, OTHER, 71, 100), [72]);
         assert_eq!(window.ends().iter().collect::<Vec<_>>(), [(PARTITION, 7), (OTHER, 72)]);
@@ -287,13 +311,13 @@ mod tests {
     #[test]
     fn a_follower_far_ahead_moves_the_window_and_one_a_little_ahead_waits() {
         let mut window = window_after(4);
-        window.push(PARTITION, 4, chunk(5, 3, 1));
+        window.push(PARTITION, 4, 0, chunk(5, 3, 1));
         assert_eq!(window.look_up(PARTITION, 7 + MAX_AHEAD), Lookup::AtEnd);
         assert_eq!(window.ends().get(PARTITION), 7);
         assert_eq!(window.look_up(PARTITION, 8 + MAX_AHEAD), Lookup::AtEnd);
         assert_eq!(window.ends().get(PARTITION), 8 + MAX_AHEAD);
         assert_eq!(window.look_up(PARTITION, 5), Lookup::Behind);
-        window.push(PARTITION, 7, chunk(8, 1, 1));
+        window.push(PARTITION, 7, 0, chunk(8, 1, 1));
         assert_eq!(window.events, 0, "a chunk that was read before is dropped");
     }
 
@@ -302,13 +326,13 @@ mod tests {
         let mut window = full_window();
         assert_eq!(window.look_up(PARTITION, 0), Lookup::Inside);
         assert_eq!(window.look_up(OTHER, 0), Lookup::AtEnd);
-        window.push(OTHER, 0, chunk(1, 1, 1));
+        window.push(OTHER, 0, 0, chunk(1, 1, 1));
         assert_eq!(window.look_up(PARTITION, 0), Lookup::Behind, "by events");
         assert_eq!(window.look_up(OTHER, 0), Lookup::Inside);
-        window.push(OTHER, 1, chunk(2, 1, MAX_BYTES));
+        window.push(OTHER, 1, 0, chunk(2, 1, MAX_BYTES));
         assert_eq!(window.look_up(OTHER, 0), Lookup::Behind, "by bytes");
         assert_eq!((window.events, window.bytes), (1, MAX_BYTES));
-        window.push(OTHER, 2, chunk(3, 1, 2 * MAX_BYTES));
+        window.push(OTHER, 2, 0, chunk(3, 1, 2 * MAX_BYTES));
         assert_eq!(events(&mut window, OTHER, 2, 1), [3], "the newest chunk stays, whatever its size");
     }
 
@@ -336,14 +360,28 @@ mod tests {
     fn eviction_waits_for_no_follower_while_there_is_room() {
         let start = Instant::now();
         let mut window = window_after(0);
-        window.push(PARTITION, 0, chunk(1, 1, MAX_BYTES / 2));
+        window.push(PARTITION, 0, 0, chunk(1, 1, MAX_BYTES / 2));
         window.record_position(1, PARTITION, 0, start);
         assert_eq!(window.eviction_delayed_until(start), None);
-        window.push(PARTITION, 1, chunk(2, 1, 1));
+        window.push(PARTITION, 1, 0, chunk(2, 1, 1));
         assert_eq!(
             window.eviction_delayed_until(start),
             Some(start + STALLED_AFTER),
             "more than half of the bytes"
         );
+    }
+
+    #[test]
+    fn what_an_older_connection_read_does_not_come_back_once_all_was_removed() {
+        let mut window = window_after(10);
+        window.push(PARTITION, 10, 0, chunk(11, 5, 1));
+        assert_eq!(window.look_up(PARTITION, 12), Lookup::Inside);
+        window.clear_all();
+        assert_eq!((window.events, window.bytes), (0, 0));
+        assert_eq!(window.look_up(PARTITION, 12), Lookup::AtEnd, "events after 12 are read again");
+        window.push(PARTITION, 12, 0, chunk(13, 5, 1));
+        assert_eq!(window.look_up(PARTITION, 12), Lookup::AtEnd, "they were read before");
+        window.push(PARTITION, 12, window.clearings(), chunk(13, 5, 1));
+        assert_eq!(window.look_up(PARTITION, 12), Lookup::Inside);
     }
 }
