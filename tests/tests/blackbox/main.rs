@@ -64,6 +64,7 @@ mod paging;
 mod partitions;
 mod payments;
 mod plain_owner;
+mod plain_strings;
 mod plan_changes;
 mod plans;
 mod pooler;

@@ -13,6 +13,9 @@ use super::document::{Member, MemberSelection, Within};
 /// 8.470000267028809.
 const SECONDS_SCALE: u32 = 9;
 
+/// The fractional digits of seconds that are read: one more than are kept.
+const FRACTION_READ: usize = SECONDS_SCALE as usize + 1;
+
 /// How a provider reports usage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shape {
@@ -426,6 +429,13 @@ pub(crate) enum ReportedUsage {
     Unread,
 }
 
+/// A number without the fractional digits that rounding to [`SECONDS_SCALE`] never looks at. A decimal has room for few.
+fn without_far_digits(number: &str) -> &str {
+    let Some((whole, fraction)) = number.split_once('.') else { return number };
+    let is_long = fraction.len() > FRACTION_READ && fraction.bytes().all(|digit| digit.is_ascii_digit());
+    if is_long { &number[..whole.len() + 1 + FRACTION_READ] } else { number }
+}
+
 /// The number, if it is not negative, at most [`MAX_COUNT`], and an integer unless it counts seconds, which are rounded.
 fn believed(count: Count, text: &str) -> Option<Decimal> {
     if text.len() > 40 || !text.starts_with(|c: char| c.is_ascii_digit() || c == '-') {
@@ -434,10 +444,8 @@ fn believed(count: Count, text: &str) -> Option<Decimal> {
     let are_seconds = matches!(count, Count::Seconds | Count::Duration);
     let number = if text.contains(['e', 'E']) {
         Decimal::from_scientific(text).ok()?
-    } else if are_seconds {
-        text.parse().ok()?
     } else {
-        Decimal::from_str_exact(text).ok()?
+        Decimal::from_str_exact(if are_seconds { without_far_digits(text) } else { text }).ok()?
     };
     if number.is_sign_negative() && !number.is_zero() || number > Decimal::from(MAX_COUNT) {
         return None;
