@@ -11,10 +11,10 @@ use farthing_core::partition::Partition;
 use farthing_log::backoff::Backoff;
 use farthing_log::connect::{SessionsError, redacted};
 use farthing_log::connection_budget;
-use farthing_log::leadership::Locks;
+use farthing_log::leadership::{Held, Locks};
 use farthing_log::positions::Positions;
 use farthing_log::reader::{self, Entry};
-use farthing_log::tail::{Pace, Tail};
+use farthing_log::tail::{Follower, Pace, Page, Tail};
 use farthing_schema::citus;
 use farthing_schema::read_model::ReadModel;
 use tokio::time::Instant;
@@ -240,24 +240,12 @@ async fn follow<P: Projection>(
     loop {
         progress.built(is_built);
         progress.reached(&seen);
-        // After a failover of Postgres the log may end before `seen`, and no event would come.
-        let next = async {
-            let page = lock.while_held(follower.next(&seen, MAX_EVENTS)).await;
-            Ok::<_, Error>(page.ok_or(Error::LockLost)??)
-        };
-        let page = if seen == generation.positions {
-            next.await?
-        } else if let Ok(page) = tokio::time::timeout_at(written_at + IDLE_CHECKPOINT, next).await {
-            page?
-        } else {
+        let deadline = (seen != generation.positions).then(|| written_at + IDLE_CHECKPOINT);
+        let Some(page) = next_page(&lock, &follower, &seen, MAX_EVENTS, deadline).await? else {
             generation.write::<P>(&[], &seen).await?;
             written_at = Instant::now();
             continue;
         };
-        // Another projector may work on the same. The fence of the checkpoint keeps the rows right.
-        if lock.is_lost() {
-            return Err(Error::LockLost);
-        }
         let (batches, stopped) = fold::<P>(page.runs(), &mut seen);
         progress.folded(page.len());
         if stopped.is_some() || !batches.is_empty() || written_at.elapsed() > IDLE_CHECKPOINT {
@@ -278,6 +266,28 @@ async fn follow<P: Projection>(
             is_built = is_caught_up::<P>(lock.client(), &seen).await?;
         }
     }
+}
+
+/// The next page after the positions `seen`; `None` if there is none until `deadline`. Fails when the lock is lost: another
+/// process may work on the same, and after a failover of Postgres the log may end before `seen`, so that no page would come.
+pub(crate) async fn next_page(
+    lock: &Held,
+    follower: &Follower,
+    seen: &Positions,
+    max: usize,
+    deadline: Option<Instant>,
+) -> Result<Option<Page>, Error> {
+    // In a box: the future of a page would make the one of every projection as large.
+    let next = Box::pin(lock.while_held(follower.next(seen, max)));
+    let page = match deadline {
+        None => next.await,
+        Some(deadline) => match tokio::time::timeout_at(deadline, next).await {
+            Ok(page) => page,
+            Err(_) => return Ok(None),
+        },
+    };
+    let page = page.filter(|_| !lock.is_lost()).ok_or(Error::LockLost)??;
+    Ok(Some(page))
 }
 
 /// Folds `runs`, which follow the positions `seen`, up to the last event or to a record batch with one that cannot be read,

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use super::fold::{Known, NewDelivery, OutboxBatch, merchant_of};
 use crate::checkpoint::Advance;
 use crate::column::json;
-use crate::engine::{Error, Source};
+use crate::engine::{Error, Source, next_page};
 use crate::row::{FromRow as _, row};
 use crate::writer::{Statements, Writer, unnest_rows};
 use crate::writers::{Writers, close_failed};
@@ -126,23 +126,12 @@ async fn follow(
     let mut written_at = Instant::now();
     loop {
         progress.reached(&seen);
-        // As in a projection: the log may end before `seen`.
-        let next = async {
-            let page = lock.while_held(follower.next(&seen, MAX_EVENTS)).await;
-            Ok::<_, Error>(page.ok_or(Error::LockLost)??)
-        };
-        let page = if seen == outbox.cursor {
-            next.await?
-        } else if let Ok(page) = tokio::time::timeout_at(written_at + IDLE_CURSOR, next).await {
-            page?
-        } else {
+        let deadline = (seen != outbox.cursor).then(|| written_at + IDLE_CURSOR);
+        let Some(page) = next_page(&lock, &follower, &seen, MAX_EVENTS, deadline).await? else {
             outbox.write(&[], &seen).await?;
             written_at = Instant::now();
             continue;
         };
-        if lock.is_lost() {
-            return Err(Error::LockLost);
-        }
         outbox.load(&mut known, &page).await?;
         let mut batches: BTreeMap<Partition, OutboxBatch> = BTreeMap::new();
         for entry in page.entries() {
