@@ -17,8 +17,14 @@ use serde_json::{Value, json};
 /// Queues of one webhook that are served at once (docs/webhooks.md).
 const QUEUES_PER_WEBHOOK: usize = 8;
 
+/// Queues of all webhooks that a gateway serves at once.
+const QUEUES_OF_ALL: usize = 256;
+
 /// The most of an endless response that a sender of it may get rid of: what the buffers of two sockets take.
 const MAX_SENT: u64 = 16 * 1024 * 1024;
+
+/// The pending deliveries of a webhook.
+const PENDING: &str = "SELECT count(*) FROM webhooks.delivery WHERE webhook_id = $1 AND status = 'pending'";
 
 async fn hook(merchant: &Merchant, url: &str, events: &[&str]) -> String {
     let made = merchant.post("/v1/webhooks", &json!({"url": url, "events": events})).await.expect(201);
@@ -107,6 +113,57 @@ fn receivers_of_one_merchant_that_hang_do_not_keep_another_merchants_waiting() {
         })
         .await;
         assert!(sent.iter().all(|delivery| delivery["attempts"] == 1), "{sent:?}");
+        gate.open();
+    });
+}
+
+#[test]
+fn webhooks_that_are_made_and_deleted_again_and_again_leave_no_attempts_behind() {
+    run(async {
+        let instance = Merchant::new().await.instance;
+        // Longer than this test waits for anything: no attempt ends by its timeout.
+        let flags = ["--allow-address=127.0.0.0/8", "--webhook-timeout-seconds=120"];
+        let gateway = SideGateway::start(instance, &flags).await;
+        let slow = gateway.merchant_of_its_own(instance, "1").await;
+        let other = gateway.merchant_of_its_own(instance, "1").await;
+        let gate = Gate::default();
+        let hanging = {
+            let gate = gate.clone();
+            receiver(&slow, move |_| [vec![Step::Wait(gate.clone())], answer_json(200, &json!({}))].concat())
+        };
+        // More attempts than a gateway makes at once. The webhooks of every second round are disabled first.
+        let rounds = QUEUES_OF_ALL / (3 * QUEUES_PER_WEBHOOK) + 2;
+        for round in 1..=rounds {
+            let mut hooks = Vec::new();
+            for _ in 0..3 {
+                hooks.push(hook(&slow, &hanging.url, &["customer.created"]).await);
+            }
+            for number in 0..QUEUES_PER_WEBHOOK {
+                slow.customer_called(&format!("c{round}.{number}"), "0").await;
+            }
+            eventually("the queues of its webhooks are full", async || {
+                (hanging.calls().len() >= round * 3 * QUEUES_PER_WEBHOOK).then_some(())
+            })
+            .await;
+            for id in hooks {
+                let url = format!("/v1/webhooks/{id}");
+                if round % 2 == 0 {
+                    slow.patch(&url, &json!({"enabled": false})).await.expect(200);
+                    eventually("its deliveries are given up", async || {
+                        let pending = slow.log.sql.query_one(PENDING, &[&id]).await.unwrap();
+                        (pending.get::<_, i64>(0) == 0).then_some(())
+                    })
+                    .await;
+                }
+                slow.delete(&url).await.expect(200);
+            }
+        }
+        let good = receiver(&other, |_| answer_json(200, &json!({})));
+        hook(&other, &good.url, &["customer.created"]).await;
+        other.customer_called("c", "0").await;
+        eventually("the other merchant's event arrives", async || (good.calls().len() == 1).then_some(()))
+            .await;
+        assert!(hanging.calls().iter().all(|call| !call.is_finished()), "the gate is closed");
         gate.open();
     });
 }

@@ -39,6 +39,10 @@ const MAX_DELIVERIES_PER_TURN: usize = 50;
 /// The turn of a queue also ends after this time, so that a slow receiver gets one attempt per turn.
 const MAX_TURN: Duration = Duration::from_secs(1);
 
+/// How often a running attempt looks whether its webhook is still enabled. Otherwise a merchant who makes and deletes
+/// webhooks whose receivers hang would have more attempts than its webhooks may have.
+const ENABLED_INTERVAL: Duration = Duration::from_secs(1);
+
 /// The pause of a queue until the read models have reached its next event.
 const READ_MODEL_DELAY: Duration = Duration::from_millis(50);
 
@@ -250,7 +254,11 @@ impl Dispatcher {
             }
             let request = self.request(&db, claim, &pending, &webhook).await?;
             drop(db);
-            let outcome = self.client.send(request).await;
+            let attempt = tokio::select! {
+                outcome = self.client.send(request) => Some(outcome),
+                () = self.disabled(partition, &key) => None,
+            };
+            let Some(outcome) = attempt else { return self.give_up(claim, &key).await };
             let mut db = self.db.get().await?;
             let keep = number < MAX_DELIVERIES_PER_TURN && since.elapsed() < MAX_TURN && !stop.is_cancelled();
             let goes_on = match outcome {
@@ -302,6 +310,16 @@ impl Dispatcher {
         match self.ledger.state(partition, key.clone()).await? {
             Some(State::Webhook(webhook)) if webhook.settings.enabled => Ok(Some(webhook)),
             Some(_) | None => Ok(None),
+        }
+    }
+
+    /// Waits until the webhook of `key` is disabled or deleted. One that cannot be read counts as enabled.
+    async fn disabled(&self, partition: Partition, key: &StateKey) {
+        loop {
+            tokio::time::sleep(ENABLED_INTERVAL).await;
+            if let Ok(None) = self.enabled_webhook(partition, key).await {
+                return;
+            }
         }
     }
 
