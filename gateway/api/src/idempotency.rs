@@ -4,7 +4,7 @@
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use farthing_core::idempotency::{ClaimId, ClaimStatus};
+use farthing_core::idempotency::{ClaimId, ClaimStatus, SealedAnswer};
 use farthing_core::secret::ServerKey;
 use http::StatusCode;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
@@ -54,7 +54,7 @@ struct Head {
 
 impl StoredResponse {
     /// The response for storage, sealed for `claim`.
-    pub(crate) fn seal(&self, server_key: &ServerKey, claim: &ClaimId) -> Vec<u8> {
+    pub(crate) fn seal(&self, server_key: &ServerKey, claim: &ClaimId) -> SealedAnswer {
         server_key.seal(claim, &self.to_bytes())
     }
 

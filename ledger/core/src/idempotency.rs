@@ -8,6 +8,7 @@ use aes_gcm::{Aes256Gcm, Key, Nonce};
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{MerchantId, RequestId};
+pub use crate::sealed_answer::SealedAnswer;
 use crate::secret::{ServerKey, hex};
 use crate::state::{Missing, StateCache};
 
@@ -64,13 +65,13 @@ impl Claim {
 impl ServerKey {
     /// Seals the response to a claim: AES-256-GCM under a key derived for the claim, with the claim id as associated
     /// data.
-    pub fn seal(&self, claim: &ClaimId, answer: &[u8]) -> Vec<u8> {
+    pub fn seal(&self, claim: &ClaimId, answer: &[u8]) -> SealedAnswer {
         let mut nonce = [0_u8; NONCE_BYTES];
         getrandom::fill(&mut nonce).expect("the operating system has randomness");
         let payload = Payload { msg: answer, aad: claim.0.as_bytes() };
         let sealed = self.cipher(claim).encrypt(&Nonce::from(nonce), payload);
         let sealed = sealed.expect("a response is shorter than 64 GiB");
-        [&nonce[..], &sealed].concat()
+        [&nonce[..], &sealed].concat().into()
     }
 
     /// Opens a response that [`Self::seal`] sealed for the same claim; `None` for any other bytes.
@@ -94,7 +95,7 @@ pub struct StoredClaim {
     /// The forwarded call that the first request started, if any.
     pub request_id: Option<RequestId>,
     /// The sealed response, if it was stored.
-    pub answer: Option<Vec<u8>>,
+    pub answer: Option<SealedAnswer>,
 }
 
 /// The status of a key that was used before.
@@ -104,7 +105,7 @@ pub enum ClaimStatus {
     /// The key was used for another request.
     Reused,
     /// The first request has this sealed response.
-    Answered(Vec<u8>, Option<RequestId>),
+    Answered(SealedAnswer, Option<RequestId>),
     /// The first request is a forwarded call that is in flight.
     InFlight(RequestId),
     /// The first request is a forwarded call that has ended; its response was not stored.
@@ -177,7 +178,7 @@ mod tests {
         assert_eq!(server_key.open(&other, &sealed), None);
         assert_eq!(ServerKey::random().open(&first, &sealed), None);
         for at in 0..sealed.len() {
-            let mut changed = sealed.clone();
+            let mut changed = sealed.to_vec();
             changed[at] ^= 1;
             assert_eq!(server_key.open(&first, &changed), None, "byte {at}");
             assert_eq!(server_key.open(&first, &sealed[..at]), None, "{at} bytes");
@@ -192,11 +193,11 @@ mod tests {
         let record = |answer: Option<&[u8]>, request_id| StoredClaim {
             fingerprint: claim.fingerprint.clone(),
             request_id,
-            answer: answer.map(<[u8]>::to_vec),
+            answer: answer.map(|answer| answer.to_vec().into()),
         };
         let mut states = StateCache::default();
         let answered = record(Some(b"a"), None);
-        let repeated = Some(ClaimStatus::Answered(b"a".to_vec(), None));
+        let repeated = Some(ClaimStatus::Answered(b"a".to_vec().into(), None));
         assert_eq!(answered.meets(&claim, &states), Ok(repeated.clone()));
         assert_eq!(answered.answer_to(&claim), repeated);
         let call = record(None, Some(request_id));

@@ -23,6 +23,7 @@ pub mod plan;
 pub mod pricing;
 pub mod reconcile;
 pub mod release;
+mod sealed_answer;
 pub mod secret;
 pub mod size_hint;
 pub mod spending;

@@ -4,7 +4,7 @@
 use serde::Serialize;
 use tokio_postgres::{Client, Row, Statement};
 
-use farthing_core::idempotency::{Claim, ClaimId, ClaimStatus, StoredClaim};
+use farthing_core::idempotency::{Claim, ClaimId, ClaimStatus, SealedAnswer, StoredClaim};
 use farthing_core::ids::RequestId;
 use farthing_core::partition::Partition;
 use farthing_core::secret::hex;
@@ -27,7 +27,7 @@ pub(super) struct Changes {
     /// New claims.
     pub(super) put: Vec<(ClaimId, StoredClaim)>,
     /// The sealed answers of forwarded calls that end.
-    pub(super) answered: Vec<(ClaimId, RequestId, Vec<u8>)>,
+    pub(super) answered: Vec<(ClaimId, RequestId, SealedAnswer)>,
     /// The claims of forwarded calls that never reached a provider.
     pub(super) released: Vec<(ClaimId, RequestId)>,
 }
@@ -108,7 +108,7 @@ fn read(row: &Row) -> Result<(ClaimId, StoredClaim), tokio_postgres::Error> {
     let recorded = StoredClaim {
         fingerprint: row.try_get("fingerprint")?,
         request_id: request_id.and_then(|id| id.parse().ok()),
-        answer: row.try_get("answer")?,
+        answer: row.try_get::<_, Option<Vec<u8>>>("answer")?.map(SealedAnswer::from),
     };
     Ok((ClaimId::stored(row.try_get("id")?), recorded))
 }

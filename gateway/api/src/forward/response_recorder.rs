@@ -54,9 +54,10 @@ impl ResponseRecorder {
     }
 
     /// The complete response, sealed for its idempotency key; `None` if it was not recorded.
-    pub(super) fn sealed(&self, server_key: &ServerKey) -> Option<(ClaimId, ClaimEnd)> {
-        let (status, headers) = self.head.clone()?;
-        let response = StoredResponse { status, headers, body: Bytes::copy_from_slice(&self.body) };
-        Some((self.claim.clone(), ClaimEnd::Answer(response.seal(server_key, &self.claim))))
+    pub(super) fn sealed(self, server_key: &ServerKey) -> Option<(ClaimId, ClaimEnd)> {
+        let (status, headers) = self.head?;
+        let response = StoredResponse { status, headers, body: self.body.freeze() };
+        let sealed = response.seal(server_key, &self.claim);
+        Some((self.claim, ClaimEnd::Answer(sealed)))
     }
 }

@@ -10,7 +10,7 @@ use crate::claims::Changes;
 use crate::{directory, record};
 use farthing_core::command::{PersonalChange, PersonalData};
 use farthing_core::event::Fact;
-use farthing_core::idempotency::{ClaimId, StoredClaim};
+use farthing_core::idempotency::{ClaimId, SealedAnswer, StoredClaim};
 use farthing_core::ids::{CustomerId, RequestId};
 
 /// The idempotency claims that a batch uses, as they are after the commands decided so far, and the changes that it
@@ -27,13 +27,13 @@ pub(super) struct Claims {
 impl Claims {
     /// Records a new claim.
     pub(super) fn put(&mut self, id: ClaimId, claim: StoredClaim) {
-        self.answer_bytes += claim.answer.as_ref().map_or(0, Vec::len);
+        self.answer_bytes += claim.answer.as_ref().map_or(0, |answer| answer.len());
         self.known.insert(id.clone(), Some(claim.clone()));
         self.changes.put.push((id, claim));
     }
 
     /// Records the sealed answer of a forwarded call that ends, if the claim is still that of the call.
-    pub(super) fn answer(&mut self, id: ClaimId, request_id: RequestId, sealed: Vec<u8>) {
+    pub(super) fn answer(&mut self, id: ClaimId, request_id: RequestId, sealed: SealedAnswer) {
         self.answer_bytes += sealed.len();
         if let Some(claim) = self.known_of(&id, request_id).and_then(Option::as_mut) {
             claim.answer = Some(sealed.clone());
@@ -234,11 +234,11 @@ mod tests {
         let claim = |answer: Option<&[u8]>| StoredClaim {
             fingerprint: String::new(),
             request_id: None,
-            answer: answer.map(<[u8]>::to_vec),
+            answer: answer.map(|answer| answer.to_vec().into()),
         };
         batch.claims.put(id(), claim(None));
         batch.claims.put(id(), claim(Some(&[0; 100])));
-        batch.claims.answer(id(), request_id(), vec![0; 1_000]);
+        batch.claims.answer(id(), request_id(), vec![0; 1_000].into());
         batch.claims.release(id(), request_id());
         assert_eq!(batch.bytes(), events + 12 + 1_100);
     }
@@ -246,9 +246,9 @@ mod tests {
     #[test]
     fn a_batch_is_full_by_its_bytes() {
         let mut batch = batch();
-        batch.claims.answer(id(), request_id(), vec![0; MAX_BATCH_BYTES - 1]);
+        batch.claims.answer(id(), request_id(), vec![0; MAX_BATCH_BYTES - 1].into());
         assert!(!batch.is_full());
-        batch.claims.answer(id(), request_id(), vec![0]);
+        batch.claims.answer(id(), request_id(), vec![0].into());
         assert!(batch.is_full());
     }
 }

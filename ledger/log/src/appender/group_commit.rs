@@ -254,7 +254,7 @@ mod tests {
     fn append(partition: i16, bytes: usize) -> Append {
         let mut batch = AppendBatch::after(0, GENESIS, "a test".to_owned());
         let request_id = "req_00000000000000000000000001".parse().unwrap();
-        batch.claims.answer(ClaimId::stored("an id".to_owned()), request_id, vec![0; bytes]);
+        batch.claims.answer(ClaimId::stored("an id".to_owned()), request_id, vec![0; bytes].into());
         Append {
             partition: Partition::new(partition),
             expected: Head { position: 0, hash: GENESIS, epoch: 1 },

@@ -9,7 +9,7 @@ use super::batch::{AppendBatch, Claims};
 use super::job::{DecideResult, Job, Waiter, decide, missing_state};
 use super::{Appender, Error};
 use farthing_core::command::{Command, OpenAgain, OpenRequest, Opened, Refusal};
-use farthing_core::idempotency::{Claim, ClaimId, ClaimStatus, StoredClaim};
+use farthing_core::idempotency::{Claim, ClaimId, ClaimStatus, SealedAnswer, StoredClaim};
 use farthing_core::ids::RequestId;
 use farthing_core::state::{Missing, StateCache};
 
@@ -19,7 +19,7 @@ pub enum ClaimRecord {
     /// No record: the key stays unused.
     Nothing,
     /// This sealed answer.
-    Answer(Vec<u8>),
+    Answer(SealedAnswer),
     /// The forwarded call that begins; its answer follows when it ends.
     Call(RequestId),
 }
@@ -28,7 +28,7 @@ pub enum ClaimRecord {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IdempotentOutcome<O> {
     /// The key was new and the command was decided; with the sealed answer, if one was recorded.
-    Decided(Result<O, Refusal>, Option<Vec<u8>>),
+    Decided(Result<O, Refusal>, Option<SealedAnswer>),
     /// The key was used before; nothing was decided.
     Repeated(ClaimStatus),
 }
@@ -38,7 +38,7 @@ pub enum IdempotentOutcome<O> {
 #[serde(rename_all = "snake_case")]
 pub enum ClaimEnd {
     /// Its sealed answer is kept.
-    Answer(Vec<u8>),
+    Answer(SealedAnswer),
     /// The provider was never reached: the key is unused again.
     Release,
 }
@@ -273,10 +273,10 @@ mod tests {
         let server_key = ServerKey::random();
         let (first, other) = (claim(&server_key, b"a"), claim(&server_key, b"b"));
         let mut batch = batch();
-        let record = ClaimRecord::Answer(b"sealed".to_vec());
-        let decided = IdempotentOutcome::Decided(Ok(()), Some(b"sealed".to_vec()));
+        let record = ClaimRecord::Answer(b"sealed".to_vec().into());
+        let decided = IdempotentOutcome::Decided(Ok(()), Some(b"sealed".to_vec().into()));
         assert_eq!(decide_job(first.clone(), record.clone(), &mut batch), Ok(decided));
-        let repeated = IdempotentOutcome::Repeated(ClaimStatus::Answered(b"sealed".to_vec(), None));
+        let repeated = IdempotentOutcome::Repeated(ClaimStatus::Answered(b"sealed".to_vec().into(), None));
         assert_eq!(decide_job(first, record.clone(), &mut batch), Ok(repeated));
         assert_eq!(
             decide_job(other, record, &mut batch),
@@ -312,7 +312,7 @@ mod tests {
         let id = claim(&ServerKey::random(), b"a").id;
         let request_id: RequestId = "req_00000000000000000000000001".parse().unwrap();
         let mut batch = batch();
-        for end in [ClaimEnd::Answer(b"sealed".to_vec()), ClaimEnd::Release] {
+        for end in [ClaimEnd::Answer(b"sealed".to_vec().into()), ClaimEnd::Release] {
             let (waiter, mut answer) = Waiter::new(Place::unbounded());
             let mut job =
                 Box::new(ClosingJob { command: AlreadyApplied, id: id.clone(), request_id, end, waiter });
@@ -321,7 +321,7 @@ mod tests {
             assert_eq!(answer.try_recv(), Ok(Ok(())));
         }
         let changes = &batch.claims.changes;
-        assert_eq!(changes.answered, [(id.clone(), request_id, b"sealed".to_vec())]);
+        assert_eq!(changes.answered, [(id.clone(), request_id, b"sealed".to_vec().into())]);
         assert_eq!(changes.released, [(id, request_id)]);
     }
 }

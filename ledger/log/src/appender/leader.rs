@@ -536,7 +536,7 @@ mod tests {
         let request_id: RequestId = "req_00000000000000000000000001".parse().unwrap();
         let ids: Vec<_> = (0..lengths.len()).map(|at| ClaimId::stored(at.to_string())).collect();
         let ends = ids.iter().zip(lengths).map(|(id, length)| {
-            let end = ClaimEnd::Answer(vec![0; *length]);
+            let end = ClaimEnd::Answer(vec![0; *length].into());
             appender.submit_closing(AlreadyApplied, id.clone(), request_id, end)
         });
         for ended in join_all(ends).await {

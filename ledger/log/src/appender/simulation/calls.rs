@@ -81,7 +81,9 @@ impl CallEnd {
     /// The end of the call's claim; `None` if the claim is left as it is.
     fn closing(self, request_id: RequestId) -> Option<ClaimEnd> {
         match self {
-            Self::Metered | Self::Rejected => Some(ClaimEnd::Answer(self.fact(request_id).into_bytes())),
+            Self::Metered | Self::Rejected => {
+                Some(ClaimEnd::Answer(self.fact(request_id).into_bytes().into()))
+            }
             Self::TimedOut => None,
             Self::Unreached => Some(ClaimEnd::Release),
         }

@@ -151,8 +151,8 @@ fn claims_agree_with_the_log(disk: &Disk, calls: &BTreeMap<RequestId, Call>, boo
     for (id, call) in calls {
         let Some(claim) = &book.entries().calls[id] else { continue };
         let stored = disk.claims.get(claim).filter(|claim| claim.request_id == Some(*id));
-        let stored =
-            stored.map(|claim| claim.answer.clone().map(|answer| String::from_utf8(answer).unwrap()));
+        let stored = stored
+            .map(|claim| claim.answer.as_ref().map(|answer| String::from_utf8(answer.to_vec()).unwrap()));
         let expected = match &call.end {
             None => Some(None),
             Some(RequestEvent::Metered(_)) => Some(Some(metered(*id))),

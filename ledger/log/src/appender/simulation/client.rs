@@ -295,7 +295,7 @@ impl Client {
         let (what, fact) = match status {
             ClaimStatus::Reused => ("a claim was reused", None),
             ClaimStatus::Answered(fact, _) => {
-                ("a claim with an answer was repeated", Some(String::from_utf8(fact).unwrap()))
+                ("a claim with an answer was repeated", Some(String::from_utf8(fact.to_vec()).unwrap()))
             }
             ClaimStatus::InFlight(id) => ("a claim of a call in flight was repeated", Some(opened(id))),
             // The response of a metered call is always stored.
@@ -313,7 +313,7 @@ impl Client {
         let claim = self.claim("/v1/customers");
         let record = |made: &Result<CreatedCustomer, Refusal>| match made {
             Ok(CreatedCustomer::Created(id) | CreatedCustomer::Existing(id)) => {
-                ClaimRecord::Answer(format!("{id}/created").into_bytes())
+                ClaimRecord::Answer(format!("{id}/created").into_bytes().into())
             }
             Err(_) => ClaimRecord::Nothing,
         };
