@@ -1,7 +1,8 @@
 //! The open end of a partition's feed: publishes messages and checks their acknowledgements.
 //!
 //! Each message names the sequence that it must follow (`Nats-Expected-Last-Sequence`), so when one is lost
-//! the server refuses all messages after it, and the next acknowledgement reports that.
+//! the server refuses all messages after it, and the next acknowledgement reports that. Unless another relay has published
+//! in its place: then those after it may be stored behind a gap, which the next relay finds ([`last_published`]).
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -13,11 +14,12 @@ use async_nats::jetstream::stream::{Config, RawMessageErrorKind, Stream};
 use async_nats::{Client, PublishErrorKind, Subscriber, jetstream};
 use farthing_core::partition::Partition;
 use futures_util::StreamExt as _;
+use futures_util::future::try_join_all;
 use serde::Deserialize;
 use tokio::time::Instant;
 
 use super::message::{self, Message, Published};
-use super::stream::{self, Extent};
+use super::stream::{self, Extent, LOOK_BACK};
 use super::{Error, nats};
 use crate::nats_names::NatsNames;
 use crate::reader;
@@ -27,7 +29,7 @@ use crate::tail::Follower;
 /// are gathered already and no message waits for more.
 const READ_EVENTS: usize = 2_048;
 /// The most acknowledgements awaited at once: up to 4 MB of messages.
-const MAX_AWAITED: usize = 8;
+pub(super) const MAX_AWAITED: usize = 8;
 /// How long an acknowledgement may take.
 const ACK_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time between two checks of the stream. Without them a stream that was deleted, cut or written into by another
@@ -283,9 +285,10 @@ async fn last_published(stream: &Stream, extent: Extent) -> Result<Option<Publis
             Err(error) => Err(nats(error)),
         }
     };
-    let Some(last) = published(extent.last).await? else { return Ok(None) };
-    let before = if extent.messages == 1 { None } else { published(extent.last - 1).await? };
-    Ok(extent.holds_all_up_to(&last, before.as_ref()).then_some(last))
+    let newest = (extent.first..=extent.last).rev().take(LOOK_BACK);
+    let newest: Option<Vec<_>> = try_join_all(newest.map(published)).await?.into_iter().collect();
+    let newest = newest.filter(|newest| extent.holds_all_up_to(newest));
+    Ok(newest.and_then(|newest| newest.first().copied()))
 }
 
 /// Fails unless the last event of the stream's last message is the log's.

@@ -212,6 +212,12 @@ pub(super) struct Published {
 }
 
 impl Published {
+    /// Whether it comes directly after `before`.
+    pub(super) fn follows(&self, before: &Self) -> bool {
+        before.number.checked_add(1) == Some(self.number)
+            && before.last_position.checked_add(1) == Some(self.first_position)
+    }
+
     /// Reads the headers; `None` if they are not those of a relay.
     pub(super) fn read(headers: &HeaderMap) -> Option<Self> {
         let text = |name: HeaderName| headers.get(name).map(HeaderValue::as_str);

@@ -6,6 +6,7 @@ use async_nats::jetstream::stream::{Config, State, StorageType};
 
 use farthing_core::partition::Partition;
 
+use super::feed::MAX_AWAITED;
 use super::message::Published;
 use crate::nats_names::NatsNames;
 
@@ -30,6 +31,10 @@ pub(super) fn config(names: &NatsNames, partition: Partition, replicas: usize) -
         ..Config::default()
     }
 }
+
+/// The messages at the end of a stream that are compared with each other: more than a relay sends before it knows that
+/// the first of them was refused.
+pub(super) const LOOK_BACK: usize = 2 * MAX_AWAITED;
 
 /// The number of messages in the stream and their first and last sequence.
 #[derive(Debug, Clone, Copy)]
@@ -56,23 +61,19 @@ impl Extent {
         self.messages + first == self.last + 1
     }
 
-    /// Whether the stream holds all messages up to `last`, its last message, and no other. `before` is the
-    /// message before it; `None` if there is none.
+    /// Whether the stream holds all messages up to its last one, and no other. `newest` are its newest messages, the last one
+    /// first: all, or [`LOOK_BACK`].
     ///
-    /// A relay publishes only directly behind a message that passed this check or that it published itself;
-    /// the server refuses the rest. So if no sequence is missing and the number of the last message is the
-    /// number of messages, the stream begins with message 1, and each message but the last follows the one
-    /// before. The last one may be of another client, even a copy of one of the relay's: then its number is
-    /// wrong, or it repeats or skips positions.
-    pub(super) fn holds_all_up_to(self, last: &Published, before: Option<&Published>) -> bool {
-        let follows = match before {
-            None => last.number == 1 && last.first_position == 1,
-            Some(before) => {
-                before.number.checked_add(1) == Some(last.number)
-                    && before.last_position + 1 == last.first_position
-            }
-        };
-        self.is_gapless_from(self.first_message()) && self.messages == last.number && follows
+    /// A relay publishes directly behind a message that passed this check, and then behind its own; the server refuses
+    /// the rest. A message of another client at the end has a wrong number, or it repeats or skips positions. So does one of a
+    /// relay that stood still while another one took over: the server refuses its first message, whose place is taken,
+    /// but those that it sent before it knew follow the other relay's by their sequences.
+    pub(super) fn holds_all_up_to(self, newest: &[Published]) -> bool {
+        let (Some(last), Some(oldest)) = (newest.first(), newest.last()) else { return false };
+        let begins = newest.len() < LOOK_BACK || self.messages == LOOK_BACK as u64;
+        let begins_right = !begins || (oldest.number == 1 && oldest.first_position == 1);
+        let follow = newest.windows(2).all(|pair| pair[0].follows(&pair[1]));
+        self.is_gapless_from(self.first_message()) && self.messages == last.number && begins_right && follow
     }
 
     /// Whether the stream still begins at the sequence `first`, has no gap and ends at `last`, the sequence published
@@ -98,20 +99,44 @@ mod tests {
 
     #[test]
     fn a_stream_is_complete_with_every_message_from_the_first_to_the_last() {
-        let (before, last) = (published(2, 4, 6), published(3, 7, 7));
-        assert!(extent(3, 1, 3).holds_all_up_to(&last, Some(&before)));
-        assert!(extent(3, 8, 10).holds_all_up_to(&last, Some(&before)), "the sequence need not begin at 1");
-        assert!(extent(1, 1, 1).holds_all_up_to(&published(1, 1, 3), None));
-        assert!(!extent(2, 2, 3).holds_all_up_to(&last, Some(&before)), "the beginning was cut off");
-        assert!(!extent(2, 1, 3).holds_all_up_to(&last, Some(&before)), "a message was deleted");
-        assert!(!extent(4, 1, 4).holds_all_up_to(&last, Some(&last)), "the last message was published twice");
-        assert!(!extent(4, 1, 4).holds_all_up_to(&published(4, 7, 7), Some(&last)), "a position is repeated");
-        assert!(!extent(4, 1, 4).holds_all_up_to(&published(4, 9, 9), Some(&last)), "a position is missing");
-        assert!(!extent(1, 3, 3).holds_all_up_to(&last, None), "only the last message is left");
-        assert!(
-            !extent(1, 1, 1).holds_all_up_to(&published(1, 2, 2), None),
-            "it begins behind the first event"
-        );
+        let (first, second, third) = (published(1, 1, 3), published(2, 4, 6), published(3, 7, 7));
+        let all = [third, second, first];
+        assert!(extent(3, 1, 3).holds_all_up_to(&all));
+        assert!(extent(3, 8, 10).holds_all_up_to(&all), "the sequence need not begin at 1");
+        assert!(extent(1, 1, 1).holds_all_up_to(&[first]));
+        assert!(!extent(2, 2, 3).holds_all_up_to(&[third, second]), "the beginning was cut off");
+        assert!(!extent(2, 1, 3).holds_all_up_to(&[third, first]), "a message was deleted");
+        let behind = |last| [last, third, second, first];
+        assert!(extent(4, 1, 4).holds_all_up_to(&behind(published(4, 8, 9))));
+        assert!(!extent(4, 1, 4).holds_all_up_to(&behind(third)), "the last message was published twice");
+        assert!(!extent(4, 1, 4).holds_all_up_to(&behind(published(4, 7, 7))), "a position is repeated");
+        assert!(!extent(4, 1, 4).holds_all_up_to(&behind(published(4, 9, 9))), "a position is missing");
+        assert!(!extent(1, 3, 3).holds_all_up_to(&[third]), "only the last message is left");
+        assert!(!extent(1, 1, 1).holds_all_up_to(&[published(1, 2, 2)]), "it begins behind the first event");
+        assert!(!extent(1, 1, 1).holds_all_up_to(&[]));
+    }
+
+    /// A relay that stood still sent as many messages as may be under way at once. The first one was refused.
+    #[test]
+    fn a_gap_before_all_messages_that_were_under_way_is_noticed() {
+        let stream = |gap: i64, length: u64| -> Vec<Published> {
+            let message = |number: u64| {
+                let position = i64::try_from(number).unwrap();
+                let skipped = if length - number < MAX_AWAITED as u64 - 1 { gap } else { 0 };
+                published(number, position + skipped, position + skipped)
+            };
+            (1..=length).rev().map(message).take(LOOK_BACK).collect()
+        };
+        for length in [LOOK_BACK as u64 - 1, LOOK_BACK as u64, LOOK_BACK as u64 + 1, 1_000] {
+            assert!(extent(length, 1, length).holds_all_up_to(&stream(0, length)), "{length}");
+            for gap in [587, -1] {
+                assert!(!extent(length, 1, length).holds_all_up_to(&stream(gap, length)), "{length}, {gap}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_message_of_an_empty_stream_is_the_next_one() {
         assert_eq!(extent(0, 0, 0).first_message(), 1);
         assert_eq!(extent(0, 0, 7).first_message(), 8);
         assert_eq!(extent(3, 8, 10).first_message(), 8);
