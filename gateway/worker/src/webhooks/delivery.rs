@@ -77,32 +77,39 @@ impl DeliveryClient {
         Self { client, timeout }
     }
 
-    /// Sends a delivery and reads the response.
-    pub(super) async fn send(&self, delivery: DeliveryRequest) -> DeliveryOutcome {
-        let failed = |reason| DeliveryOutcome::Failed { status: None, reason };
+    /// Sends a delivery and reads the response. `None` if the delivery is `withdrawn` before the receiver has answered.
+    pub(super) async fn send(
+        &self,
+        delivery: DeliveryRequest,
+        withdrawn: impl Future<Output = ()>,
+    ) -> Option<DeliveryOutcome> {
+        let failed = |reason| Some(DeliveryOutcome::Failed { status: None, reason });
         let party = Party(delivery.merchant_id.ulid().into());
         let Some(mut request) = signed(delivery) else { return failed("the webhook's URL is invalid") };
         let too_many_interim_responses = too_many_interim_responses(&mut request);
         let response = on_behalf_of(party, self.client.request(request));
         let response = async {
             tokio::select! {
-                response = response => response.map_err(|error| reason(&error)),
-                () = too_many_interim_responses => Err("the receiver sent too many interim responses"),
+                biased;
+                response = response => Some(response.map_err(|error| reason(&error))),
+                () = too_many_interim_responses => Some(Err("the receiver sent too many interim responses")),
+                () = withdrawn => None,
             }
         };
         match tokio::time::timeout(self.timeout, response).await {
             Err(_) => failed("the receiver did not answer in time"),
-            Ok(Err(reason)) => failed(reason),
-            Ok(Ok(response)) => {
+            Ok(None) => None,
+            Ok(Some(Err(reason))) => failed(reason),
+            Ok(Some(Ok(response))) => {
                 let status = response.status();
                 let body = Limited::new(response.into_body(), MAX_RESPONSE_BYTES).collect();
                 let _ = tokio::time::timeout(RESPONSE_BODY_TIMEOUT, body).await;
-                if status.is_success() {
+                Some(if status.is_success() {
                     DeliveryOutcome::Delivered(status.as_u16())
                 } else {
                     let reason = "the receiver answered with a status outside 200 to 299";
                     DeliveryOutcome::Failed { status: Some(status.as_u16()), reason }
-                }
+                })
             }
         }
     }

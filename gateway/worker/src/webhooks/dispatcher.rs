@@ -254,11 +254,9 @@ impl Dispatcher {
             }
             let request = self.request(&db, claim, &pending, &webhook).await?;
             drop(db);
-            let attempt = tokio::select! {
-                outcome = self.client.send(request) => Some(outcome),
-                () = self.disabled(partition, &key) => None,
+            let Some(outcome) = self.client.send(request, self.disabled(partition, &key)).await else {
+                return self.give_up(claim, &key).await;
             };
-            let Some(outcome) = attempt else { return self.give_up(claim, &key).await };
             let mut db = self.db.get().await?;
             let keep = number < MAX_DELIVERIES_PER_TURN && since.elapsed() < MAX_TURN && !stop.is_cancelled();
             let goes_on = match outcome {
