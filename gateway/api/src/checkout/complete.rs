@@ -1,5 +1,5 @@
-//! Completes a session with a valid form. Invariant: a form sent twice has one effect. The session's customer has the
-//! session's ULID, and everything after it is one append that requires the session to be open.
+//! Completes a session with a valid form. Invariant: a form sent twice has one effect. The session's customer and
+//! its wallet have the session's ULID, and everything after it is one append that requires the session to be open.
 
 use chrono::{DateTime, Utc};
 use farthing_core::command::{
@@ -174,7 +174,7 @@ async fn customer(
     let create = CreateCustomer {
         merchant_id: session.merchant_id,
         customer_id: CustomerId::new(session.id.ulid()),
-        wallet_id: WalletId::new(app.mint.next(now)),
+        wallet_id: WalletId::new(session.id.ulid()),
         reference_id: session.created.reference_id.clone(),
         metadata: std::collections::BTreeMap::new(),
         metadata_literals: std::collections::BTreeSet::new(),

@@ -71,17 +71,18 @@ impl Next {
                 (subscription.plan_id, terms)
             }
         };
-        Ok(Self::on(plan_id, terms, subscription, attempt, now))
+        Ok(Self::on(plan_id, terms, subscription, attempt, (now, now)))
     }
 
-    /// The next cycle on this plan, for the `attempt`th attempt to pay it, requested at `requested_at`. Cycles that
-    /// ended while they were unpaid are skipped.
+    /// The next cycle on this plan, for the `attempt`th attempt to pay it, requested and begun at these times. Cycles that
+    /// ended while they were unpaid, or while their payment was open, are skipped. One that had ended before its payment
+    /// was first requested is not: nobody was asked to pay it in time.
     pub(super) fn on(
         plan_id: PlanId,
         terms: PlanTerms,
         subscription: &Subscription,
         attempt: u32,
-        requested_at: DateTime<Utc>,
+        (requested_at, now): (DateTime<Utc>, DateTime<Utc>),
     ) -> Self {
         let interval = terms.billing_interval;
         let same_interval = interval == subscription.terms.billing_interval;
@@ -92,7 +93,7 @@ impl Next {
         };
         let mut cycle = BillingCycle::of(interval, anchor, number);
         // Terminates: a cycle capped at the largest instant has not ended.
-        while attempt > 1 && cycle.end <= requested_at {
+        while cycle.end <= now && (attempt > 1 || cycle.end > requested_at) {
             number += 1;
             cycle = BillingCycle::of(interval, anchor, number);
         }
@@ -106,7 +107,7 @@ impl Next {
     pub(super) fn renewed(self, subscription: &Subscription, payment_id: Option<PaymentId>) -> Vec<Event> {
         let pending = subscription.outlasting(self.plan_id, self.cycle.end);
         let revision = subscription.revision + 1;
-        let settings = settings_after(subscription, revision, self.plan_id, &self.terms, pending);
+        let settings = settings_after(subscription, revision, (self.plan_id, &self.terms), pending, None);
         let renewed = Event::from(Box::new(SubscriptionRenewed {
             subscriber: subscription.subscriber,
             plan_id: self.plan_id,
@@ -119,7 +120,7 @@ impl Next {
     }
 }
 
-/// The events of a renewal whose `attempt`th payment failed.
+/// The events of a renewal whose `attempt`th payment failed. A subscription that was cancelled meanwhile ends.
 pub(super) fn unpaid(
     states: &StateCache,
     subscription: &Subscription,
@@ -127,6 +128,9 @@ pub(super) fn unpaid(
     payment_id: Option<PaymentId>,
     now: DateTime<Utc>,
 ) -> Result<Vec<Event>, DecideError> {
+    if subscription.is_cancelled() {
+        return Ok(vec![cancelled(states, subscription, CancelReason::Requested)?]);
+    }
     let retry_at = now.checked_add_signed(RETRY_AFTER).unwrap_or(now);
     let mut events = vec![Event::from(RenewalFailed {
         subscriber: subscription.subscriber,
@@ -219,7 +223,7 @@ impl Command for AdvanceSubscription {
         if subscription.due_at().is_none_or(|due_at| due_at > now) {
             return Ok(Decision::already(Advanced::NothingDue));
         }
-        let is_cancelled = matches!(subscription.pending_change, Some(PendingChange::Cancellation { .. }));
+        let is_cancelled = subscription.is_cancelled();
         let mut events = Vec::with_capacity(2);
         let attempts = match subscription.phase {
             Phase::Running => {

@@ -142,7 +142,8 @@ impl CompletePayment {
                     return Ok(None);
                 };
                 let revision = active.revision + 1;
-                let settings = settings_after(active, revision + 1, *plan_id, terms, None);
+                let paid_by = Some(payment.payment_method_id);
+                let settings = settings_after(active, revision + 1, (*plan_id, terms), None, paid_by);
                 let upgraded = Event::from(Box::new(SubscriptionUpgraded {
                     subscriber: active.subscriber,
                     revision,
@@ -152,14 +153,14 @@ impl CompletePayment {
                     cycle: BillingCycle::of(terms.billing_interval, now, 0),
                     granted: terms.included_credit,
                     payment_id: Some(self.payment_id),
-                    payment_method_id: Some(payment.payment_method_id),
+                    payment_method_id: paid_by,
                 }));
                 Ok(Some([upgraded].into_iter().chain(settings).collect()))
             }
             Purpose::Renewal { subscription_id, plan_id, terms, attempt, .. } => {
                 let renewing = subscription(*subscription_id)?.filter(|found| self.pays_for(found));
                 let renewed = renewing.map(|found| {
-                    let next = Next::on(*plan_id, (**terms).clone(), found, *attempt, open.requested_at);
+                    let next = Next::on(*plan_id, (**terms).clone(), found, *attempt, (open.requested_at, now));
                     next.renewed(found, Some(self.payment_id))
                 });
                 Ok(renewed)

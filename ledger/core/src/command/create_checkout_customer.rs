@@ -1,11 +1,12 @@
 //! `CreateCheckoutCustomer`: creates the customer of a checkout session that was created without one. The caller
-//! derives the customer's id from the session's, so a form that is sent twice creates one customer.
+//! derives the ids of the customer and of its wallet from the session's, so a form that is sent twice creates one customer.
 
 use serde::{Deserialize, Serialize};
 
 use super::complete_checkout_session::open_session;
 use super::create_customer::{CreateCustomer, CreatedCustomer};
 use super::decision::{Command, DecideError, Decision};
+use super::refusal::CustomerRefusal;
 use crate::ids::CheckoutSessionId;
 use crate::state::StateCache;
 
@@ -15,7 +16,7 @@ use crate::state::StateCache;
 pub struct CreateCheckoutCustomer {
     /// The session, which must still be open.
     pub checkout_session_id: CheckoutSessionId,
-    /// The customer, with an id derived from the session's.
+    /// The customer, with a wallet, both with ids derived from the session's.
     pub create: CreateCustomer,
 }
 
@@ -27,10 +28,14 @@ impl Command for CreateCheckoutCustomer {
     }
 
     fn decide(&self, states: &StateCache) -> Result<Decision<CreatedCustomer>, DecideError> {
-        let CreateCustomer { merchant_id, customer_id, now, .. } = self.create;
+        let CreateCustomer { merchant_id, customer_id, wallet_id, now, .. } = self.create;
         open_session(states, merchant_id, self.checkout_session_id, states.now(merchant_id, now)?)?;
         if states.customer(customer_id)?.is_some_and(|found| found.merchant_id == merchant_id) {
             return Ok(Decision::already(CreatedCustomer::Existing(customer_id)));
+        }
+        // The customer was deleted since, and its wallet outlives it. Its id is not given again.
+        if states.wallet(wallet_id)?.is_some() {
+            return Err(CustomerRefusal::NotFound.into());
         }
         self.create.decide(states)
     }

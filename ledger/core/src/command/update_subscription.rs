@@ -9,7 +9,7 @@ use super::edit::Edit;
 use super::refusal::{PlanRefusal, SubscriptionRefusal};
 use super::start_subscription::check_bundle;
 use crate::event::{CancelReason, Event, PendingChange, SubscriptionCancelled, SubscriptionUpdated};
-use crate::ids::{CreditBundleId, MerchantId, PlanId, SubscriptionId};
+use crate::ids::{CreditBundleId, MerchantId, PaymentMethodId, PlanId, SubscriptionId};
 use crate::plan::PlanTerms;
 use crate::state::{Phase, StateCache, Subscription};
 
@@ -67,13 +67,13 @@ pub(super) fn cancelled(
 
 /// The change of settings at the start of a cycle on this plan, if any. Auto top-up continues with a bundle of that
 /// plan or stops, and a change requested since then stays pending. If the subscriber turned off the auto top-up of the
-/// old plan, it stays off.
+/// old plan, it stays off. An upgrade that was `paid_by` a method has made it the subscription's.
 pub(super) fn settings_after(
     subscription: &Subscription,
     revision: u32,
-    plan_id: PlanId,
-    terms: &PlanTerms,
+    (plan_id, terms): (PlanId, &PlanTerms),
     pending_change: Option<PendingChange>,
+    paid_by: Option<PaymentMethodId>,
 ) -> Option<Event> {
     let present = subscription.auto_top_up_bundle_id;
     let turned_down = present.is_none() && subscription.terms.default_auto_top_up_bundle_id.is_some();
@@ -87,7 +87,7 @@ pub(super) fn settings_after(
             subscriber: subscription.subscriber,
             revision,
             auto_top_up_bundle_id,
-            payment_method_id: subscription.payment_method_id,
+            payment_method_id: paid_by.or(subscription.payment_method_id),
             pending_change,
         }))
     })

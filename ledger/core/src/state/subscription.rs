@@ -86,6 +86,11 @@ impl Subscription {
         }
     }
 
+    /// Whether it ends with its cycle.
+    pub fn is_cancelled(&self) -> bool {
+        matches!(self.pending_change, Some(PendingChange::Cancellation { .. }))
+    }
+
     /// The pending change that remains when a cycle starts that is on this plan and ends at `effective_at`: one that
     /// was requested while the renewal was being paid.
     pub fn outlasting(&self, plan_id: PlanId, effective_at: DateTime<Utc>) -> Option<PendingChange> {

@@ -1,11 +1,14 @@
 //! Offers and refunds.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use farthing_core::command::{
-    BundleEdit, CustomerRefusal, DeleteCustomer, Offered, Paid, Payee, PaymentRefusal, PlanEdits, Purchase,
+    BundleEdit, CreateCheckoutCustomer, CreateCheckoutSession, CreateCustomer, CreatedCustomer,
+    CustomerRefusal, DeleteCustomer, Offered, Paid, Payee, PaymentRefusal, PersonalData, PlanEdits, Purchase,
     Refusal, RequestPayment, UpdatePlan, WalletRefusal,
 };
-use farthing_core::event::{Event, PaymentEvent};
-use farthing_core::ids::PaymentId;
+use farthing_core::event::{CheckoutMode, Event, PaymentEvent};
+use farthing_core::ids::{CheckoutSessionId, CustomerId, PaymentId, WalletId};
 use farthing_core::money::Amount;
 use farthing_core::state::MAX_BUNDLES;
 
@@ -68,6 +71,61 @@ fn a_payer_never_pays_more_or_gets_less_than_was_offered() {
     assert_eq!(ask(&mut years, "5", "5"), Err(Refusal::Payment(PaymentRefusal::OfferChanged)));
     assert_eq!(ask(&mut years, "6", "6"), Err(Refusal::Payment(PaymentRefusal::OfferChanged)));
     assert_eq!(ask(&mut years, "6", "5"), Ok(()));
+}
+
+#[test]
+fn an_upgrade_that_changes_the_automatic_top_up_keeps_the_card_that_paid_it() {
+    let mut years = Years::begin();
+    let customer = years.first();
+    let (cheap, _) = years.plan(terms("3", "2"), "0");
+    let (dear, bundle) = years.plan(terms("9", "8"), "5");
+    years.joins(customer, cheap);
+    let first = years.subscription(customer).unwrap().payment_method_id;
+    let second = years.card(customer);
+    assert_ne!(first, Some(second));
+    years.joins(customer, dear);
+    let subscription = years.subscription(customer).unwrap();
+    assert_eq!(subscription.auto_top_up_bundle_id, bundle, "the upgrade changes the settings");
+    assert_eq!(subscription.payment_method_id, Some(second));
+}
+
+#[test]
+fn a_customer_that_a_checkout_session_created_is_not_created_again_once_it_is_deleted() {
+    let mut years = Years::begin();
+    let checkout_session_id = CheckoutSessionId::new(years.ulid());
+    let (merchant_id, now) = (years.merchant, years.machine);
+    years
+        .execute(&CreateCheckoutSession {
+            merchant_id,
+            checkout_session_id,
+            checkout_mode: CheckoutMode::Onboarding,
+            origin_url: "https://shop.example".into(),
+            customer: None,
+            reference_id: None,
+            plan_id: None,
+            credit_bundle_id: None,
+            now,
+        })
+        .unwrap();
+    let customer_id = CustomerId::new(checkout_session_id.ulid());
+    let form = CreateCheckoutCustomer {
+        checkout_session_id,
+        create: CreateCustomer {
+            merchant_id,
+            customer_id,
+            wallet_id: WalletId::new(checkout_session_id.ulid()),
+            reference_id: None,
+            metadata: BTreeMap::new(),
+            metadata_literals: BTreeSet::new(),
+            personal: PersonalData::default(),
+            now,
+        },
+    };
+    assert_eq!(years.execute(&form), Ok(CreatedCustomer::Created(customer_id)));
+    assert_eq!(years.execute(&form), Ok(CreatedCustomer::Existing(customer_id)), "the form is sent twice");
+    years.execute(&DeleteCustomer { merchant_id, customer_id, now }).unwrap();
+    // A second event with the same id would be refused by the log, with all that is appended beside it.
+    assert_eq!(years.execute(&form), Err(Refusal::Customer(CustomerRefusal::NotFound)));
 }
 
 #[test]

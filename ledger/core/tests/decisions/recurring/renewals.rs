@@ -2,7 +2,7 @@
 
 use chrono::TimeDelta;
 use farthing_core::command::{AdvanceSubscription, Advanced, SubscriptionEdit};
-use farthing_core::event::{Event, PendingChange, SubscriptionEvent};
+use farthing_core::event::{CancelReason, Event, PendingChange, SubscriptionEvent};
 use farthing_core::ids::PaymentId;
 use farthing_core::money::Amount;
 use farthing_core::plan::{BillingInterval, PlanTerms, Rollover};
@@ -59,6 +59,48 @@ fn a_change_requested_during_a_renewal_takes_effect_after_the_new_cycle() {
     years.days(31);
     assert!(years.subscription(customer).is_none(), "it ends without a payment for another cycle");
     assert!(years.open_payments().is_empty());
+}
+
+#[test]
+fn a_cancelled_renewal_whose_payment_is_declined_ends_the_subscription_at_once() {
+    let mut years = Years::begin();
+    let customer = years.first();
+    let (plan, _) = years.plan(PlanTerms { rollover_type: Rollover::Full, ..terms("3", "2") }, "0");
+    years.joins(customer, plan);
+    years.days(32);
+    years.change(customer, SubscriptionEdit::Cancel);
+    years.decline_all();
+    assert!(years.subscription(customer).is_none(), "no further attempt charges who has cancelled");
+    let Some(Event::Subscription(SubscriptionEvent::Cancelled(end))) =
+        years.till.facts.last().map(|fact| &fact.event)
+    else {
+        panic!("{:?}", years.till.facts.last())
+    };
+    assert_eq!((end.reason, end.expired), (CancelReason::Requested, dollars("2")));
+    years.days(31);
+    assert!(years.open_payments().is_empty());
+    years.check();
+}
+
+#[test]
+fn cycles_that_end_while_their_payment_is_open_are_not_paid() {
+    let mut years = Years::begin();
+    let customer = years.first();
+    let daily = PlanTerms { billing_interval: BillingInterval::Day, ..terms("3", "2") };
+    let (plan, _) = years.plan(daily, "0");
+    years.joins(customer, plan);
+    let began = years.subscription(customer).unwrap().cycle;
+    // The processor answers three days after the payment was requested.
+    years.days(1);
+    years.days(3);
+    assert_eq!(years.pay_all().len(), 1);
+    let cycle = years.subscription(customer).unwrap().cycle;
+    assert_eq!((cycle.number, cycle.start), (4, began.start + TimeDelta::days(4)));
+    assert!(cycle.end > years.machine, "the paid day has not ended");
+    years.schedule();
+    assert!(years.open_payments().is_empty(), "nothing else is owed");
+    assert_eq!(years.wallet(customer).plan_credit(), dollars("2"));
+    years.check();
 }
 
 #[test]

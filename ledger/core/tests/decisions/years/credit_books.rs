@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, Utc};
 use farthing_core::event::{
-    CustomerEvent, Event, Fact, PaymentEvent, RequestEvent, Source, SubscriptionEvent, WalletEvent,
+    CustomerEvent, Event, Fact, PaymentEvent, Purpose, RequestEvent, Source, SubscriptionEvent, WalletEvent,
 };
 use farthing_core::ids::{CustomerId, MeterId, PaymentId, RequestId, SubscriptionId, WalletId};
 use farthing_core::money::Amount;
@@ -36,6 +36,8 @@ pub(crate) struct CreditBooks {
     pub(super) cycles: BTreeMap<SubscriptionId, DateTime<Utc>>,
     /// When each subscription's renewal last failed, since its cycle ended.
     pub(super) unpaid: BTreeMap<SubscriptionId, DateTime<Utc>>,
+    /// When the payment of each subscription's renewal was last requested, since its cycle ended.
+    pub(super) asked: BTreeMap<SubscriptionId, DateTime<Utc>>,
     /// Ended payments, and whether they succeeded.
     pub(super) payments: BTreeMap<PaymentId, bool>,
 }
@@ -87,10 +89,13 @@ impl CreditBooks {
             Event::Subscription(SubscriptionEvent::Renewed(event)) => {
                 let id = event.subscriber.subscription_id;
                 let end = self.cycles.insert(id, event.cycle.end).unwrap();
-                // Only cycles that ended while unpaid are skipped.
+                // Only cycles that ended while unpaid, or while their payment was open, are skipped.
                 let failed = self.unpaid.remove(&id).is_some();
-                let follows = event.cycle.start == end || failed && event.cycle.start > end;
+                let began = event.cycle.start;
+                let late = self.asked.remove(&id).is_some_and(|asked_at| began > asked_at);
+                let follows = began == end || began > end && (failed || late);
                 assert!(follows, "cycles have no gap except unpaid ones: {event:?}");
+                assert!(began <= fact.occurred_at, "no cycle begins early: {event:?}");
                 assert!(event.cycle.end > event.cycle.start);
                 self.grant_plan(event.subscriber.wallet_id, event.granted, &event.terms.meter_ids);
             }
@@ -129,6 +134,11 @@ impl CreditBooks {
                 account.bundles.insert(event.payment_id, event.granted.decimal());
                 account.bought.push(event.payment_id);
                 account.granted += event.granted.decimal();
+            }
+            Event::Payment(PaymentEvent::Requested(event)) => {
+                if let Purpose::Renewal { subscription_id, .. } = event.purpose {
+                    self.asked.insert(subscription_id, fact.occurred_at);
+                }
             }
             Event::Payment(PaymentEvent::Succeeded(event)) => {
                 let customer = event.customer_id.unwrap();

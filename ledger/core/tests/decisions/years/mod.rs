@@ -114,6 +114,12 @@ impl Years {
             now: self.machine,
         })
         .unwrap();
+        self.card(customer_id);
+        self.customers.push(customer_id);
+    }
+
+    /// Adds a card to the customer's wallet, which is the one that it pays with from then on.
+    pub(crate) fn card(&mut self, customer_id: CustomerId) -> PaymentMethodId {
         let payment_method_id = PaymentMethodId::new(self.ulid());
         self.execute(&AddPaymentMethod {
             merchant_id: self.merchant,
@@ -125,7 +131,7 @@ impl Years {
             now: self.machine,
         })
         .unwrap();
-        self.customers.push(customer_id);
+        payment_method_id
     }
 
     pub(crate) fn meter(&mut self) {
