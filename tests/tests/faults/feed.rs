@@ -213,3 +213,47 @@ fn a_gateway_and_a_projector_that_start_without_nats_work_and_the_feed_follows_l
         put_away(instance).await;
     });
 }
+
+/// The session that holds the lock of the relay.
+const RELAY_SESSION: &str = "\
+SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1
+AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+AND (classid::bigint << 32) | objid::bigint = hashtextextended('farthing.relay', 0)";
+
+/// A relay that loses its connection before it has opened a feed does not look for the lock between two steps of one.
+#[test]
+fn a_relay_whose_connection_ends_while_it_opens_its_feeds_publishes_again() {
+    if !servers::has_own_nats("stops NATS") {
+        return;
+    }
+    run(async {
+        let (merchant, _) = at_rest().await;
+        let instance = merchant.instance;
+        // The last message of each feed is compared with the log. One without messages would be opened all the same.
+        within(HEAL, "each partition has a merchant", async || {
+            Merchant::of(instance).await.credit_own("1").await;
+            let heads = merchant.log.heads().await;
+            heads.iter().all(|head| head.position > 0).then_some(())
+        })
+        .await;
+        feed::check(instance, &merchant.log.after(0).await).await;
+        let db = &merchant.log.sql;
+        let session = async || db.query_opt(RELAY_SESSION, &[]).await.unwrap().map(|row| row.get::<_, i32>(0));
+        let first = session().await.expect("a relay publishes");
+        let pids = instance.ready().pids;
+        // A new relay takes the lock, and then waits for NATS.
+        signal(pids.nats.unwrap(), "STOP");
+        kill(pids.projectors[0]);
+        let second = within(HEAL, "a new relay has the lock", async || {
+            session().await.filter(|session| *session != first)
+        })
+        .await;
+        let ended = db.query_one("SELECT pg_terminate_backend($1)", &[&second]).await.unwrap();
+        assert!(ended.get::<_, bool>(0));
+        within(HEAL, "its session has ended", async || (session().await != Some(second)).then_some(())).await;
+        signal(pids.nats.unwrap(), "CONT");
+        merchant.credit_own("1").await;
+        feed::check(instance, &merchant.log.after(0).await).await;
+        put_away(instance).await;
+    });
+}

@@ -140,11 +140,8 @@ async fn count_attempt(app: &App, session: &Session) -> Result<bool, ApiError> {
 
 /// Stores the card at the payment processor.
 async fn stored(app: &App, card: CardInput, now: DateTime<Utc>) -> Result<NewMethod, CompletionError> {
-    let processor = app.payments.processor().map_err(ApiError::from)?;
-    let stored = processor.store(card).await;
-    let stored =
-        stored.map_err(|why| ApiError::ledger_unavailable(format!("the payment processor: {why}")))?;
-    let stored = stored.map_err(|refused| {
+    let stored = app.payments.store(card).await.map_err(ApiError::from)?;
+    let (processor, stored) = stored.map_err(|refused| {
         let field = match refused {
             CardRefused::Number => "card_number",
             CardRefused::Expiry => "card_expiry",
@@ -154,7 +151,7 @@ async fn stored(app: &App, card: CardInput, now: DateTime<Utc>) -> Result<NewMet
     })?;
     Ok(NewMethod {
         payment_method_id: PaymentMethodId::new(app.mint.next(now)),
-        processor: processor.name().to_owned(),
+        processor: processor.to_owned(),
         token: stored.token,
         card: stored.card,
     })

@@ -20,7 +20,7 @@ use tokio::sync::Notify;
 use super::error::{Error, NoProcessor};
 use super::metrics::PaymentMetrics;
 use super::outcome;
-use super::processor::{Charge, Processor, Unavailable};
+use super::processor::{CardInput, CardRefused, Charge, Processor, StoredCard, Unavailable};
 
 /// The limit on one request to the processor. A request that timed out is sent again under the same key.
 const PROCESSOR_TIMEOUT: Duration = Duration::from_secs(30);
@@ -36,6 +36,13 @@ pub struct Payments {
     /// Notified when a payment was requested or a renewal may be due.
     pub(super) due: Notify,
     metrics: PaymentMetrics,
+}
+
+/// What the processor answers in time.
+async fn answered<T>(response: impl Future<Output = Result<T, Unavailable>>) -> Result<T, Error> {
+    let response = tokio::time::timeout(PROCESSOR_TIMEOUT, response).await;
+    let response = response.unwrap_or_else(|_| Err(Unavailable("no response in time".to_owned())));
+    response.map_err(|error| Error::Unavailable(format!("the payment processor: {error}")))
 }
 
 impl Payments {
@@ -54,6 +61,16 @@ impl Payments {
     /// The payment processor; an error if the instance has none.
     pub fn processor(&self) -> Result<&dyn Processor, NoProcessor> {
         self.processor.as_deref().ok_or(NoProcessor)
+    }
+
+    /// Stores a card at the payment processor, and returns the processor's name with it.
+    pub async fn store(
+        &self,
+        card: CardInput,
+    ) -> Result<Result<(&'static str, StoredCard), CardRefused>, Error> {
+        let processor = self.processor()?;
+        let stored = answered(processor.store(card)).await?;
+        Ok(stored.map(|stored| (processor.name(), stored)))
     }
 
     /// Wakes this process's runner: there may be a payment to charge or a renewal due.
@@ -134,9 +151,7 @@ impl Payments {
                 Action::Void => processor.void(charge).await.map(Paid::Voided),
             }
         };
-        let response = tokio::time::timeout(PROCESSOR_TIMEOUT, response).await;
-        let response = response.unwrap_or_else(|_| Err(Unavailable("no response in time".to_owned())));
-        response.map_err(|error| Error::Unavailable(format!("the payment processor: {error}")))
+        answered(response).await
     }
 
     /// Appends the end of a payment and returns it as the log has it. `None` if money was taken from a customer who has

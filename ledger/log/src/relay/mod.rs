@@ -175,6 +175,10 @@ impl Relay<'_> {
         loop {
             let started = Instant::now();
             let Err(error) = self.publish_feed(partition).await;
+            // No feed can be opened again over the connection that has ended.
+            if self.lock.is_lost() {
+                return Err(Error::LockLost);
+            }
             match error {
                 Error::Forked { .. } => {
                     let event = "relay.forked";

@@ -62,12 +62,10 @@ impl From<NewCard> for CardInput {
     ),
 )]
 pub(super) async fn create(State(app): State<Arc<App>>, writes: Writes) -> Result<StoredResponse, ApiError> {
-    let processor = app.payments.processor()?;
+    app.payments.processor()?;
     let body: NewPaymentMethodBody = input::body(writes.json()?)?;
-    let stored = processor.store(body.card.into()).await;
-    let stored =
-        stored.map_err(|why| ApiError::ledger_unavailable(format!("the payment processor: {why}")))?;
-    let stored = stored.map_err(|refused| {
+    let stored = app.payments.store(body.card.into()).await?;
+    let (processor, stored) = stored.map_err(|refused| {
         let part = match refused {
             CardRefused::Number => "number",
             CardRefused::Expiry => "exp_month",
@@ -81,7 +79,7 @@ pub(super) async fn create(State(app): State<Arc<App>>, writes: Writes) -> Resul
         merchant_id: writes.merchant_id,
         payee: Payee::Merchant,
         payment_method_id,
-        processor: processor.name().to_owned(),
+        processor: processor.to_owned(),
         token: stored.token,
         card: stored.card.clone(),
         now,
