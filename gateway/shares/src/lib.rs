@@ -4,8 +4,12 @@
 //! A part is kept for what each owner takes first, its base. Of the rest an owner takes at most a multiple of what it
 //! leaves free, so that its share falls as others take theirs.
 
+mod slots;
+
 use std::collections::HashMap;
 use std::hash::Hash;
+
+pub use self::slots::{Slot, Slots};
 
 /// How units are divided among owners.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use farthing_tests::client::Request;
 use farthing_tests::dns::{Answer, NameServer};
@@ -11,7 +12,7 @@ use farthing_tests::merchant::{Merchant, encoded};
 use farthing_tests::provider::{Call, Endpoint, Gate, Step, head, json as answer_json, whole};
 use farthing_tests::run;
 use farthing_tests::side_gateway::SideGateway;
-use farthing_tests::wait::eventually;
+use farthing_tests::wait::{eventually, settled};
 use serde_json::{Value, json};
 
 /// Queues of one webhook that are served at once (docs/webhooks.md).
@@ -19,6 +20,9 @@ const QUEUES_PER_WEBHOOK: usize = 8;
 
 /// Queues of all webhooks that a gateway serves at once.
 const QUEUES_OF_ALL: usize = 256;
+
+/// For how long no further delivery begins when all have begun that may.
+const CALM: Duration = Duration::from_secs(3);
 
 /// The most of an endless response that a sender of it may get rid of: what the buffers of two sockets take.
 const MAX_SENT: u64 = 16 * 1024 * 1024;
@@ -165,6 +169,50 @@ fn webhooks_that_are_made_and_deleted_again_and_again_leave_no_attempts_behind()
             .await;
         assert!(hanging.calls().iter().all(|call| !call.is_finished()), "the gate is closed");
         gate.open();
+    });
+}
+
+#[test]
+fn many_merchants_whose_receivers_hang_leave_deliveries_to_others() {
+    run(async {
+        let instance = Merchant::new().await.instance;
+        // No attempt ends by its timeout while this test waits.
+        let flags = ["--allow-address=127.0.0.0/8", "--webhook-timeout-seconds=120"];
+        let gateway = SideGateway::start(instance, &flags).await;
+        let other = gateway.merchant_of_its_own(instance, "1").await;
+        let gate = Gate::default();
+        let hanging = {
+            let gate = gate.clone();
+            receiver(&other, move |_| [vec![Step::Wait(gate.clone())], answer_json(200, &json!({}))].concat())
+        };
+        // One merchant more than would take all deliveries of the gateway.
+        for _ in 0..=QUEUES_OF_ALL / (3 * QUEUES_PER_WEBHOOK) {
+            let slow = gateway.merchant_of_its_own(instance, "1").await;
+            for _ in 0..3 {
+                hook(&slow, &hanging.url, &["customer.created"]).await;
+            }
+            for number in 0..QUEUES_PER_WEBHOOK {
+                slow.customer_called(&format!("c{number}"), "0").await;
+            }
+        }
+        let held = settled(CALM, async || hanging.calls().len()).await;
+        assert!(held > QUEUES_OF_ALL / 2, "they hold {held}");
+        let good = receiver(&other, |_| answer_json(200, &json!({})));
+        hook(&other, &good.url, &["customer.created"]).await;
+        for number in 0..2 * QUEUES_PER_WEBHOOK {
+            other.customer_called(&format!("c{number}"), "0").await;
+        }
+        eventually("all of the other merchant's events arrive", async || {
+            (good.calls().len() == 2 * QUEUES_PER_WEBHOOK).then_some(())
+        })
+        .await;
+        assert!(hanging.calls().iter().all(|call| !call.is_finished()), "the gate is closed");
+        gate.open();
+        eventually("so do all of the others, in the end", async || {
+            let all = (QUEUES_OF_ALL / (3 * QUEUES_PER_WEBHOOK) + 1) * 3 * QUEUES_PER_WEBHOOK;
+            (hanging.calls().len() == all).then_some(())
+        })
+        .await;
     });
 }
 

@@ -238,7 +238,8 @@ fn a_relay_whose_connection_ends_while_it_opens_its_feeds_publishes_again() {
         .await;
         feed::check(instance, &merchant.log.after(0).await).await;
         let db = &merchant.log.sql;
-        let session = async || db.query_opt(RELAY_SESSION, &[]).await.unwrap().map(|row| row.get::<_, i32>(0));
+        let session =
+            async || db.query_opt(RELAY_SESSION, &[]).await.unwrap().map(|row| row.get::<_, i32>(0));
         let first = session().await.expect("a relay publishes");
         let pids = instance.ready().pids;
         // A new relay takes the lock, and then waits for NATS.

@@ -2,13 +2,16 @@
 //! customer.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use farthing_tests::instance::Instance;
+use farthing_tests::leader::spread;
 use farthing_tests::merchant::{Customer, Merchant};
-use farthing_tests::process::{is_running, kill};
+use farthing_tests::process::{is_running, kill, signal};
 use farthing_tests::provider::{Endpoint, Step, json};
 use farthing_tests::ready::Pids;
+use farthing_tests::side_gateway::SideGateway;
 use farthing_tests::wait::within;
 use serde_json::{Value, json};
 
@@ -89,4 +92,65 @@ fn a_gateway_that_dies_during_deliveries_loses_none_and_keeps_the_order() {
 #[test]
 fn a_projector_that_dies_during_deliveries_loses_none_and_keeps_the_order() {
     run(everything_is_delivered_despite_killing(|pids| vec![pids.projectors[0]]));
+}
+
+/// The table that a gateway reads to build the payload of an event about a customer.
+const CUSTOMERS_TABLE: &str =
+    "SELECT quote_ident(schemaname) || '.customers' FROM pg_tables WHERE tablename = 'customers'";
+
+/// The queues of the webhook $1 whose next delivery waits for a lock that a test has.
+const WAITING: &str = "\
+SELECT count(*) FROM webhooks.lane WHERE webhook_id = $1 AND claim IS NOT NULL AND EXISTS (
+    SELECT FROM pg_stat_activity
+    WHERE datname = current_database() AND application_name = 'farthing_gateway' AND wait_event_type = 'Lock')";
+
+#[test]
+fn a_gateway_whose_claim_has_lapsed_while_it_hung_delivers_nothing_late() {
+    run(async {
+        let flags = &["--webhook-timeout-seconds=1", "--webhook-retry-ms=3000"];
+        let instance = Instance::of_test_with(1, flags).await;
+        let log = instance.log().await;
+        let own_id = spread(&log.sql, 1).await.into_keys().next().unwrap();
+        let _side =
+            SideGateway::start(instance, &[&["--allow-address=127.0.0.0/8"], flags.as_slice()].concat())
+                .await;
+        spread(&log.sql, 2).await;
+        let merchant = Merchant::led_by(instance, &own_id).await;
+        let is_answered = AtomicBool::new(false);
+        let receiver = instance.provider.endpoint(move |_| {
+            json(if is_answered.swap(true, Ordering::Relaxed) { 200 } else { 500 }, &json!({}))
+        });
+        let customer = merchant.customer("0").await;
+        let body = json!({"url": receiver.url, "events": ["customer.wallet.balance.updated"]});
+        let made = merchant.post("/v1/webhooks", &body).await.expect(201);
+        let hook = made["webhook_id"].as_str().unwrap();
+        merchant.credit(&customer, "1").await;
+        within(HEAL, "the first attempt fails", async || (receiver.calls().len() == 1).then_some(())).await;
+
+        // The leader hangs with the second attempt before it.
+        let table: String = log.sql.query_one(CUSTOMERS_TABLE, &[]).await.unwrap().get(0);
+        log.sql.batch_execute(&format!("BEGIN; LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")).await.unwrap();
+        within(HEAL, "the second attempt begins", async || {
+            let waiting = merchant.log.sql.query_one(WAITING, &[&hook]).await.unwrap();
+            (waiting.get::<_, i64>(0) == 1).then_some(())
+        })
+        .await;
+        let hung = instance.ready().pids.gateways[0];
+        signal(hung, "STOP");
+        log.sql.batch_execute("ROLLBACK").await.unwrap();
+        within(DELIVERY_TIMEOUT, "the next leader delivers", async || {
+            (receiver.calls().len() == 2).then_some(())
+        })
+        .await;
+        signal(hung, "CONT");
+        merchant.credit(&customer, "1").await;
+        within(DELIVERY_TIMEOUT, "the next event arrives", async || {
+            (delivered(&receiver)[&customer.id].len() == 2).then_some(())
+        })
+        .await;
+        let ids: Vec<_> =
+            receiver.calls().iter().map(|call| call.head.header("webhook-id").unwrap().to_owned()).collect();
+        assert!(ids.len() == 3 && ids[0] == ids[1] && ids[1] != ids[2], "{ids:?}");
+        put_away(instance).await;
+    });
 }

@@ -4,7 +4,6 @@
 //! Invariant: an answer is only a list of addresses. Whoever dials checks them, cached ones too.
 
 mod dns;
-mod slots;
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -14,6 +13,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use std::vec;
 
+use farthing_shares::{Division, Slot, Slots};
 use futures_util::FutureExt as _;
 use futures_util::future::{Shared, WeakShared};
 use hyper_util::client::legacy::connect::dns::Name;
@@ -22,9 +22,14 @@ use tokio::time::Instant;
 use tower_service::Service;
 
 use self::dns::Dns;
-use self::slots::{Slot, Slots};
 use crate::error::Error;
 use crate::party::{self, Party};
+
+/// The most lookups of a gateway in flight. Each takes up to 16 sockets.
+const LOOKUPS: usize = 256;
+
+/// The most lookups of one party in flight.
+const LOOKUPS_PER_PARTY: usize = 32;
 
 /// The limit on a lookup.
 pub(crate) const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
@@ -88,7 +93,7 @@ pub struct Names(Arc<Inner>);
 struct Inner {
     source: Box<dyn Source>,
     cache: Cache<Box<str>, Cached>,
-    slots: Slots,
+    slots: Slots<Party>,
     in_flight: Mutex<InFlight>,
 }
 
@@ -113,7 +118,7 @@ impl Names {
     }
 
     fn of(source: impl Source + 'static) -> Self {
-        let (slots, in_flight) = (Slots::default(), Mutex::default());
+        let (slots, in_flight) = (Slots::new(Division::of(LOOKUPS, LOOKUPS_PER_PARTY)), Mutex::default());
         Self(Arc::new(Inner { source: Box::new(source), cache: Cache::new(MAX_CACHED), slots, in_flight }))
     }
 
@@ -158,7 +163,7 @@ struct Entry {
     names: Names,
     name: Box<str>,
     number: u64,
-    _slot: Slot,
+    _slot: Slot<Party>,
 }
 
 impl Drop for Entry {
@@ -218,7 +223,6 @@ mod tests {
     use tokio::task::JoinSet;
     use tokio::time::{advance, sleep, timeout};
 
-    use super::slots::LOOKUPS_PER_PARTY;
     use super::*;
     use crate::party::on_behalf_of;
 

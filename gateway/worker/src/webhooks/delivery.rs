@@ -15,6 +15,8 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
+use super::timing::RESPONSE_BODY_TIMEOUT;
+
 /// Idle connections kept per receiver.
 const MAX_IDLE_PER_HOST: usize = 4;
 
@@ -23,9 +25,6 @@ const IDLE_CONNECTION: Duration = Duration::from_secs(20);
 
 /// Bytes of a response body that are read, so that its connection can be used again.
 const MAX_RESPONSE_BYTES: usize = 16 * 1024;
-
-/// The timeout of reading the body.
-const RESPONSE_BODY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The `User-Agent` of deliveries.
 const AGENT: &str = "farthing";

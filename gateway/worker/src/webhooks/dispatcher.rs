@@ -2,12 +2,13 @@
 //! queues of a partition are the work of the gateway that leads it, or of any other one if the leader delivers none. While
 //! a partition moves, two may look for its queues; a claim is one gateway's.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use chrono::Utc;
 use deadpool_postgres::Pool;
-use farthing_core::ids::{Mint, WebhookId};
+use farthing_core::ids::{MerchantId, Mint, WebhookId};
 use farthing_core::partition::Partition;
 use farthing_core::secret::ServerKey;
 use farthing_core::state::{State, StateKey, Webhook};
@@ -19,6 +20,7 @@ use farthing_log::positions::Positions;
 use farthing_log::{reader, reads};
 use farthing_projector::query::PartitionClient;
 use farthing_projector::{ReadModel, Schemas, checkpoint};
+use farthing_shares::{Division, Slots};
 use tokio::time::Instant;
 use tokio_postgres::Client;
 use tokio_util::sync::CancellationToken;
@@ -27,7 +29,7 @@ use super::delivery::{DeliveryClient, DeliveryOutcome, DeliveryRequest};
 use super::metrics::WebhookMetrics;
 use super::payload::PayloadSource;
 use super::queue::{self, Backlog, Claim, FailedAttempt, PendingDelivery};
-use super::queue_tasks::QueueTasks;
+use super::queue_tasks::{self, QueueTasks};
 use super::timing::WebhookTiming;
 
 /// The pause of a dispatcher that found no due queue.
@@ -42,6 +44,15 @@ const MAX_TURN: Duration = Duration::from_secs(1);
 /// How often a running attempt looks whether its webhook is still enabled. Otherwise a merchant who makes and deletes
 /// webhooks whose receivers hang would have more attempts than its webhooks may have.
 const ENABLED_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The most attempts of a gateway at once.
+const ATTEMPTS: usize = queue_tasks::MAX_QUEUES;
+
+/// The most attempts for one merchant at once: those of three webhooks.
+const ATTEMPTS_PER_MERCHANT: usize = 3 * queue_tasks::MAX_QUEUES_PER_WEBHOOK;
+
+/// The pause of a webhook whose merchant has all the attempts that it gets.
+const MERCHANT_DELAY: Duration = Duration::from_secs(1);
 
 /// The pause of a queue until the read models have reached its next event.
 const READ_MODEL_DELAY: Duration = Duration::from_millis(50);
@@ -85,6 +96,10 @@ pub struct Dispatcher {
     client: DeliveryClient,
     timing: WebhookTiming,
     metrics: WebhookMetrics,
+    /// The attempts in flight, which merchants leave to each other.
+    attempts: Slots<MerchantId>,
+    /// Webhooks whose merchants had no attempt left, with the time until which no queue of theirs is claimed.
+    deferred: Mutex<HashMap<WebhookId, Instant>>,
     /// Positions that all of [`READ_MODELS`] have reached.
     read_to: Mutex<Positions>,
 }
@@ -100,8 +115,22 @@ impl Dispatcher {
         (timing, metrics): (WebhookTiming, WebhookMetrics),
     ) -> Self {
         let client = DeliveryClient::new(connector, timing.timeout);
-        let (led, mint, read_to) = (ledger.led(), Mint::default(), Mutex::default());
-        Self { payloads, server_key, ledger, led, db, schemas, mint, client, timing, metrics, read_to }
+        let attempts = Slots::new(Division::of(ATTEMPTS, ATTEMPTS_PER_MERCHANT));
+        Self {
+            payloads,
+            server_key,
+            led: ledger.led(),
+            ledger,
+            db,
+            schemas,
+            mint: Mint::default(),
+            client,
+            timing,
+            metrics,
+            attempts,
+            deferred: Mutex::default(),
+            read_to: Mutex::default(),
+        }
     }
 
     /// Delivers until `stop`, then waits for the running attempts, at most for the timeout of one attempt.
@@ -122,7 +151,9 @@ impl Dispatcher {
                 if !tasks.has_room() {
                     break;
                 }
-                let claims = dispatcher.claim(*partition, &tasks.full_webhooks()).await;
+                let mut left_out = tasks.full_webhooks();
+                left_out.extend(dispatcher.deferred());
+                let claims = dispatcher.claim(*partition, &left_out).await;
                 more |= claims.len() == queue::CLAIMS_AT_ONCE;
                 for claim in claims {
                     if tasks.has_room_for(claim.webhook_id) {
@@ -155,13 +186,26 @@ impl Dispatcher {
         let _ = tokio::time::timeout(timeout, async { while tasks.join_next().await.is_some() {} }).await;
     }
 
-    /// Claims due queues of `partition`, except those of the webhooks in `full`.
-    async fn claim(&self, partition: Partition, full: &[WebhookId]) -> Vec<Claim> {
-        let full: Vec<String> = full.iter().map(ToString::to_string).collect();
+    /// The webhooks that are deferred now.
+    fn deferred(&self) -> Vec<WebhookId> {
+        let mut deferred = self.deferred.lock().unwrap_or_else(PoisonError::into_inner);
+        deferred.retain(|_, until| *until > Instant::now());
+        deferred.keys().copied().collect()
+    }
+
+    /// Claims no queue of the webhook for a moment.
+    fn defer(&self, webhook_id: WebhookId) {
+        let until = Instant::now() + MERCHANT_DELAY;
+        self.deferred.lock().unwrap_or_else(PoisonError::into_inner).insert(webhook_id, until);
+    }
+
+    /// Claims due queues of `partition`, except those of the webhooks in `left_out`.
+    async fn claim(&self, partition: Partition, left_out: &[WebhookId]) -> Vec<Claim> {
+        let left_out: Vec<String> = left_out.iter().map(ToString::to_string).collect();
         let claimed = async {
             let db = self.db.get().await?;
-            let seconds = self.timing.claim_seconds();
-            Ok::<_, Error>(queue::claim(&db, partition, &full, seconds, self.claim_number()).await?)
+            let (lasts, number) = (self.timing.claim(), self.claim_number());
+            Ok::<_, Error>(queue::claim(&db, partition, &left_out, lasts, number).await?)
         };
         claimed.await.unwrap_or_else(|error| {
             tracing::warn!(event = "webhook.claim_failed", %partition, %error, "webhook queues could not be claimed");
@@ -222,8 +266,8 @@ impl Dispatcher {
     }
 
     /// Delivers a claimed queue. Logs errors other than failed deliveries.
-    async fn deliver(self: Arc<Self>, claim: Claim, stop: CancellationToken) {
-        if let Err(error) = self.deliver_queue(&claim, &stop).await {
+    async fn deliver(self: Arc<Self>, mut claim: Claim, stop: CancellationToken) {
+        if let Err(error) = self.deliver_queue(&mut claim, &stop).await {
             let webhook_id = claim.webhook_id;
             tracing::warn!(
                 event = "webhook.queue_left",
@@ -235,14 +279,21 @@ impl Dispatcher {
     }
 
     /// Delivers the pending events of a queue, in order, until an attempt fails or the turn ends.
-    async fn deliver_queue(&self, claim: &Claim, stop: &CancellationToken) -> Result<(), Error> {
+    async fn deliver_queue(&self, claim: &mut Claim, stop: &CancellationToken) -> Result<(), Error> {
         let since = Instant::now();
         let key = StateKey::Webhook(claim.webhook_id);
         let partition = claim.partition();
+        let mut slot = None;
         for number in 1..=MAX_DELIVERIES_PER_TURN {
             let Some(webhook) = self.enabled_webhook(partition, &key).await? else {
                 return self.give_up(claim, &key).await;
             };
+            slot = slot.or_else(|| self.attempts.take(webhook.merchant_id));
+            if slot.is_none() {
+                self.defer(claim.webhook_id);
+                self.release(claim).await;
+                return Ok(());
+            }
             let mut db = self.db.get().await?;
             let Some(pending) = queue::next(&db, claim).await? else {
                 queue::close(&mut db, claim).await?;
@@ -253,6 +304,11 @@ impl Dispatcher {
                 return Ok(());
             }
             let request = self.request(&db, claim, &pending, &webhook).await?;
+            if !claim.lasts(self.timing.attempt()) {
+                // Another gateway may claim the queue before the attempt would end.
+                queue::release(&db, claim, 0.0).await?;
+                return Ok(());
+            }
             drop(db);
             let Some(outcome) = self.client.send(request, self.disabled(partition, &key)).await else {
                 return self.give_up(claim, &key).await;
@@ -262,8 +318,8 @@ impl Dispatcher {
             let goes_on = match outcome {
                 DeliveryOutcome::Delivered(status) => {
                     self.metrics.delivered.inc();
-                    let claim_seconds = keep.then(|| self.timing.claim_seconds());
-                    queue::delivered(&mut db, claim, pending.position, status, claim_seconds).await?
+                    let lasts = keep.then(|| self.timing.claim());
+                    queue::delivered(&mut db, claim, pending.position, status, lasts).await?
                 }
                 DeliveryOutcome::Failed { status, reason } => {
                     let retry_seconds =

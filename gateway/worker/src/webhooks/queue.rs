@@ -4,9 +4,12 @@
 //! one writes nothing. A transaction that locks a queue and a delivery locks the queue first. No statement leaves its
 //! partition.
 
+use std::time::Duration;
+
 use farthing_core::ids::{WebhookEventId, WebhookId};
 use farthing_core::partition::Partition;
 use farthing_log::connect::redacted;
+use tokio::time::Instant;
 use tokio_postgres::{Client, Transaction};
 
 /// Queues that [`CLAIM`] claims at once.
@@ -145,12 +148,18 @@ pub(super) struct Claim {
     /// delivery that is resent.
     lane: String,
     number: i64,
+    until: Instant,
 }
 
 impl Claim {
     /// The partition of the webhook's merchant.
     pub(super) const fn partition(&self) -> Partition {
         Partition::new(self.partition)
+    }
+
+    /// Whether the claim holds for `time` from now on, by this machine's clock: then no other gateway delivers the queue.
+    pub(super) fn lasts(&self, time: Duration) -> bool {
+        Instant::now() + time <= self.until
     }
 }
 
@@ -175,21 +184,21 @@ pub(super) struct FailedAttempt {
     pub(super) retry_seconds: Option<f64>,
 }
 
-/// Claims due queues of `partition` for `seconds` under `number`, which no claim had before, except those of the webhooks
+/// Claims due queues of `partition` for the time `lasts` under `number`, which no claim had before, except those of the webhooks
 /// in `full`.
 pub(super) async fn claim(
     db: &deadpool_postgres::Client,
     partition: Partition,
     full: &[String],
-    seconds: f64,
+    lasts: Duration,
     number: i64,
 ) -> PgResult<Vec<Claim>> {
     let (partition, statement) = (partition.number(), db.prepare_cached(CLAIM).await?);
-    let mut claims = Vec::new();
-    for row in db.query(&statement, &[&partition, &full, &seconds, &number]).await? {
+    let (mut claims, until) = (Vec::new(), Instant::now() + lasts);
+    for row in db.query(&statement, &[&partition, &full, &lasts.as_secs_f64(), &number]).await? {
         let (webhook, lane): (String, String) = (row.try_get(0)?, row.try_get(1)?);
         match webhook.parse() {
-            Ok(webhook_id) => claims.push(Claim { partition, webhook_id, webhook, lane, number }),
+            Ok(webhook_id) => claims.push(Claim { partition, webhook_id, webhook, lane, number, until }),
             Err(error) => {
                 tracing::error!(
                     event = "webhook.queue_invalid",
@@ -224,17 +233,18 @@ pub(super) async fn release(db: &Client, claim: &Claim, seconds: f64) -> PgResul
     Ok(())
 }
 
-/// Records a successful delivery and extends the claim by `claim_seconds`, or releases it if that is `None`. Returns
-/// whether the caller still holds the claim and the queue has more deliveries.
+/// Records a successful delivery and has the claim hold for the time `lasts` from now on, or releases it if that is `None`.
+/// Returns whether the caller still holds the claim and the queue has more deliveries.
 pub(super) async fn delivered(
     db: &mut Client,
-    claim: &Claim,
+    claim: &mut Claim,
     position: i64,
     status: u16,
-    claim_seconds: Option<f64>,
+    lasts: Option<Duration>,
 ) -> PgResult<bool> {
+    let until = lasts.map(|lasts| Instant::now() + lasts);
     let transaction = db.transaction().await?;
-    let (update, seconds) = claim_seconds.map_or((RELEASE, 0.0), |seconds| (EXTEND, seconds));
+    let (update, seconds) = lasts.map_or((RELEASE, 0.0), |lasts| (EXTEND, lasts.as_secs_f64()));
     if transaction
         .execute(update, &[&claim.partition, &claim.webhook, &claim.lane, &claim.number, &seconds])
         .await?
@@ -247,7 +257,9 @@ pub(super) async fn delivered(
         .await?;
     let more = !close_if_empty(&transaction, claim).await?;
     transaction.commit().await?;
-    Ok(more && claim_seconds.is_some())
+    let Some(until) = until else { return Ok(false) };
+    claim.until = until;
+    Ok(more)
 }
 
 /// Records a failed attempt and releases the queue until the next one.

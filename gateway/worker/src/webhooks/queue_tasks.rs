@@ -6,10 +6,10 @@ use farthing_core::ids::WebhookId;
 use tokio::task::{self, JoinError, JoinSet};
 
 /// Queues that are delivered at once.
-const MAX_QUEUES: usize = 256;
+pub(super) const MAX_QUEUES: usize = 256;
 
 /// Queues of one webhook that are delivered at once, so that a slow receiver leaves slots for the others.
-const MAX_QUEUES_PER_WEBHOOK: usize = 8;
+pub(super) const MAX_QUEUES_PER_WEBHOOK: usize = 8;
 
 /// The running tasks.
 #[derive(Debug, Default)]

@@ -6,6 +6,9 @@ use std::time::Duration;
 /// claim ends.
 const CLAIM_MARGIN: Duration = Duration::from_secs(15);
 
+/// The limit on reading the body of a response, which is discarded.
+pub(super) const RESPONSE_BODY_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// The timeout, the retries and the end of a delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WebhookTiming {
@@ -18,9 +21,14 @@ pub struct WebhookTiming {
 }
 
 impl WebhookTiming {
-    /// How long a claim on a queue lasts, in seconds.
-    pub(super) fn claim_seconds(&self) -> f64 {
-        (self.timeout + CLAIM_MARGIN).as_secs_f64()
+    /// How long a claim on a queue lasts.
+    pub(super) fn claim(&self) -> Duration {
+        self.timeout + CLAIM_MARGIN
+    }
+
+    /// The longest time that an attempt takes.
+    pub(super) fn attempt(&self) -> Duration {
+        self.timeout + RESPONSE_BODY_TIMEOUT
     }
 
     /// Seconds until the next attempt after `attempts` failed ones (at least 1) of a delivery that has been queued for

@@ -160,7 +160,8 @@ impl CompletePayment {
             Purpose::Renewal { subscription_id, plan_id, terms, attempt, .. } => {
                 let renewing = subscription(*subscription_id)?.filter(|found| self.pays_for(found));
                 let renewed = renewing.map(|found| {
-                    let next = Next::on(*plan_id, (**terms).clone(), found, *attempt, (open.requested_at, now));
+                    let next =
+                        Next::on(*plan_id, (**terms).clone(), found, *attempt, (open.requested_at, now));
                     next.renewed(found, Some(self.payment_id))
                 });
                 Ok(renewed)
