@@ -274,15 +274,27 @@ async fn exchange(
         while let Some(end) = unread[searched..].iter().position(|byte| *byte == b'\n') {
             let line = unread.split_to(searched + end + 1);
             searched = 0;
-            let Numbered { command, reply } =
-                serde_json::from_slice(&line).map_err(|error| unknown(error.to_string()))?;
+            let (command, answer) = read_reply(&line).map_err(|error| unknown(error.to_string()))?;
             if let Some(waiting) = replies.get_mut(command).and_then(Option::take) {
-                let _ = waiting.send(Ok(reply));
+                let _ = waiting.send(answer);
             }
         }
         searched = unread.len();
     }
     Ok(())
+}
+
+/// The number of a command, and the answer to it in a line of a response. A reply that this build cannot read, such as one
+/// of a newer build, fails its own command alone.
+fn read_reply(line: &[u8]) -> Result<(usize, Answer), serde_json::Error> {
+    #[derive(serde::Deserialize)]
+    struct Number {
+        command: usize,
+    }
+    serde_json::from_slice(line).map(|Numbered { command, reply }| (command, Ok(reply))).or_else(|error| {
+        let Number { command } = serde_json::from_slice(line)?;
+        Ok((command, Err(NoReply::Unknown(error.to_string()))))
+    })
 }
 
 impl Connection {
@@ -393,6 +405,15 @@ mod tests {
             }
         });
         (format!("http://{address}"), counted)
+    }
+
+    #[test]
+    fn a_reply_that_cannot_be_read_fails_its_own_command_alone() {
+        let failed = read_reply(br#"{"command":3,"reply":{"failed":"moved"}}"#).unwrap();
+        assert!(failed.0 == 3 && failed.1.is_ok());
+        let newer = read_reply(br#"{"command":4,"reply":{"of_a_newer_build":{}}}"#).unwrap();
+        assert!(newer.0 == 4 && matches!(newer.1, Err(NoReply::Unknown(_))));
+        assert!(read_reply(br#"{"reply":{"failed":"moved"}}"#).is_err(), "of which command is not known");
     }
 
     #[tokio::test]
