@@ -122,6 +122,54 @@ fn no_role_can_change_or_remove_an_event() {
     });
 }
 
+/// Tables of which a row is updated again and again, with the rows that this test updates and the update.
+const UPDATED_OFTEN: [[&str; 3]; 4] = [
+    ["ledger.state", "kind IN ('wallet', 'spending', 'position')", "body = body || ' ', shape = shape + 1"],
+    ["ledger.heads", "true", "position = position + 1, hash = hash || hash, epoch = epoch + 1"],
+    ["ledger.checkpoints", "true", "position = position + 1, epoch = epoch + 1"],
+    ["ledger.leases", "true", "expires_at = clock_timestamp(), term = term + 1"],
+];
+
+#[test]
+fn the_updates_of_an_append_and_of_a_checkpoint_touch_no_index() {
+    run(async {
+        let merchant = merchant_with_traffic().await;
+        merchant.log.stored().await;
+        // Another connection, for a transaction of its own. A copy has the indexes, and pages with room.
+        let sql = merchant.instance.log().await.sql;
+        for [table, rows, update] in UPDATED_OFTEN {
+            sql.batch_execute(&format!(
+                "BEGIN; CREATE TEMPORARY TABLE copied (LIKE {table} INCLUDING ALL) WITH (fillfactor = 40) ON COMMIT DROP"
+            ))
+            .await
+            .unwrap();
+            let columns: String = sql.query_one(WRITTEN_COLUMNS, &[&table]).await.unwrap().get(0);
+            let copied = sql
+                .execute(
+                    &format!(
+                        "INSERT INTO copied ({columns}) SELECT {columns} FROM {table} WHERE {rows} LIMIT 30"
+                    ),
+                    &[],
+                )
+                .await
+                .unwrap();
+            let updated = sql.execute(&format!("UPDATE copied SET {update}"), &[]).await.unwrap();
+            let hot: i64 = sql.query_one(HOT_UPDATES, &[]).await.unwrap().get(0);
+            assert!(copied > 0 && updated == copied, "{table}");
+            assert_eq!(u64::try_from(hot), Ok(updated), "{table}: an index has a column that changes");
+            sql.batch_execute("ROLLBACK").await.unwrap();
+        }
+    });
+}
+
+/// The columns of the table $1 that are not generated.
+const WRITTEN_COLUMNS: &str = "\
+SELECT string_agg(quote_ident(attname), ', ') FROM pg_attribute
+WHERE attrelid = $1::text::regclass AND attnum > 0 AND NOT attisdropped AND attgenerated = ''";
+
+/// The updates of this transaction that touched no index (heap-only tuples).
+const HOT_UPDATES: &str = "SELECT pg_stat_get_xact_tuples_hot_updated('copied'::regclass)";
+
 #[test]
 fn the_view_shows_the_events_that_the_batches_hold() {
     run(async {
