@@ -2,7 +2,7 @@
 //! time. It runs on by the monotonic clock, so a step of this machine's time of day does not move it. Invariant: it differs
 //! from Postgres's clock by at most half the duration of the last measurement, plus the drift since then.
 
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
@@ -20,11 +20,13 @@ pub struct Clock {
     began: Instant,
     /// The time when it began, in milliseconds of Unix time.
     began_at_ms: AtomicI64,
+    /// Whether it has been measured. The first measurement counts however long it took.
+    is_measured: AtomicBool,
 }
 
 impl Default for Clock {
     fn default() -> Self {
-        Self { began: Instant::now(), began_at_ms: Utc::now().timestamp_millis().into() }
+        Self::at(Instant::now(), Utc::now().timestamp_millis())
     }
 }
 
@@ -35,9 +37,8 @@ impl Clock {
     }
 
     /// A clock that showed this time when it began.
-    #[cfg(test)]
-    pub(crate) fn simulated(began: Instant, began_at_ms: i64) -> Self {
-        Self { began, began_at_ms: began_at_ms.into() }
+    pub(crate) fn at(began: Instant, began_at_ms: i64) -> Self {
+        Self { began, began_at_ms: began_at_ms.into(), is_measured: AtomicBool::new(false) }
     }
 
     /// Records a measurement: Postgres's clock showed `theirs` at some time within the last `took`.
@@ -55,7 +56,8 @@ impl Clock {
 
     /// Takes the time of a measurement that ended `elapsed` after the clock began. Returns how far that moved it.
     fn adjust(&self, theirs: DateTime<Utc>, took: Duration, elapsed: Duration) -> i64 {
-        if took > MAX_ROUND_TRIP {
+        let is_first = !self.is_measured.swap(true, Ordering::Relaxed);
+        if took > MAX_ROUND_TRIP && !is_first {
             return 0;
         }
         let took = milliseconds(took);
@@ -91,7 +93,7 @@ mod tests {
     }
 
     fn clock(ahead_ms: i64) -> Clock {
-        Clock::simulated(Instant::now(), BEGAN_MS + ahead_ms)
+        Clock::at(Instant::now(), BEGAN_MS + ahead_ms)
     }
 
     const fn ms(ms: u64) -> Duration {
@@ -112,7 +114,8 @@ mod tests {
     fn the_last_measurement_counts_unless_it_took_too_long() {
         let clock = clock(0);
         assert_eq!(clock.after(ms(7)), at(7));
-        assert_eq!(clock.adjust(at(500), Duration::ZERO, Duration::ZERO), 500);
+        assert_eq!(clock.adjust(at(60_000), ms(4_000), ms(4_000)), 58_000, "the first one counts");
+        assert_eq!(clock.adjust(at(500), Duration::ZERO, Duration::ZERO), 500 - 58_000);
         assert_eq!(clock.after(ms(7)), at(507));
         assert_eq!(clock.adjust(at(90_000), ms(2_000), Duration::ZERO), 0);
         assert_eq!(clock.after(ms(7)), at(507), "too imprecise to count");

@@ -15,16 +15,22 @@ pub(super) struct Heartbeats {
     pub(super) after: Duration,
     /// The last heartbeat of each gateway and the time when it was first seen.
     seen: HashMap<String, (i64, Instant)>,
+    read_at: Option<Instant>,
 }
 
 impl Heartbeats {
     pub(super) fn new(after: Duration) -> Self {
-        Self { after, seen: HashMap::new() }
+        Self { after, seen: HashMap::new(), read_at: None }
     }
 
-    /// Takes the current heartbeats of all other gateways and returns the gateways that are dead.
+    /// Takes the current heartbeats of all other gateways and returns the gateways that are dead. If none were read for
+    /// half of the time, as after a pause of the whole machine, others may have had no chance to send one: the measurement
+    /// restarts.
     pub(super) fn dead(&mut self, current: &HashMap<String, i64>) -> Vec<String> {
         let now = Instant::now();
+        if self.read_at.replace(now).is_some_and(|read_at| now.duration_since(read_at) > self.after / 2) {
+            self.restart();
+        }
         self.seen.retain(|gateway, _| current.contains_key(gateway));
         let mut dead = Vec::new();
         for (gateway, &heartbeat) in current {
@@ -73,13 +79,35 @@ mod tests {
         assert_eq!(heartbeats.dead(&current(&[("live", live), ("stopped", 7)])), ["stopped"]);
     }
 
+    /// Reads the same heartbeats for the sweep time, as often as a sweeper does. Nobody is dead before its end.
+    async fn unchanged(heartbeats: &mut Heartbeats, current: &HashMap<String, i64>) -> Vec<String> {
+        for _ in 0..ROUNDS_PER_TIMEOUT {
+            assert!(heartbeats.dead(current).is_empty());
+            advance(AFTER / ROUNDS_PER_TIMEOUT).await;
+        }
+        heartbeats.dead(current)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_sweeper_that_stood_still_takes_nobody_for_dead() {
+        let mut heartbeats = Heartbeats::new(AFTER);
+        let current = current(&[("a", 1)]);
+        heartbeats.dead(&current);
+        advance(AFTER * 2).await;
+        assert_eq!(unchanged(&mut heartbeats, &current).await, ["a"]);
+    }
+
     #[tokio::test(start_paused = true)]
     async fn the_sweep_time_starts_again_when_a_heartbeat_changes() {
         let mut heartbeats = Heartbeats::new(AFTER);
         assert!(heartbeats.dead(&current(&[("slow", 1)])).is_empty());
-        advance(AFTER).await;
+        advance(AFTER / 2).await;
+        assert!(heartbeats.dead(&current(&[("slow", 1)])).is_empty());
+        advance(AFTER / 2).await;
         assert!(heartbeats.dead(&current(&[("slow", 2)])).is_empty(), "it changed just in time");
-        advance(Duration::from_millis(29_999)).await;
+        advance(AFTER / 2).await;
+        assert!(heartbeats.dead(&current(&[("slow", 2)])).is_empty());
+        advance(AFTER / 2 - Duration::from_millis(1)).await;
         assert!(heartbeats.dead(&current(&[("slow", 2)])).is_empty());
         advance(Duration::from_millis(1)).await;
         assert_eq!(heartbeats.dead(&current(&[("slow", 2)])), ["slow"]);
@@ -88,21 +116,18 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_outage_of_the_database_restarts_the_measurement() {
         let mut heartbeats = Heartbeats::new(AFTER);
-        heartbeats.dead(&current(&[("a", 1)]));
-        advance(AFTER * 2).await;
+        let current = current(&[("a", 1)]);
+        heartbeats.dead(&current);
+        advance(AFTER / 2).await;
         heartbeats.restart();
-        assert!(heartbeats.dead(&current(&[("a", 1)])).is_empty());
-        advance(AFTER).await;
-        assert_eq!(heartbeats.dead(&current(&[("a", 1)])), ["a"]);
+        assert_eq!(unchanged(&mut heartbeats, &current).await, ["a"]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_dead_gateway_is_reported_until_it_is_forgotten() {
         let mut heartbeats = Heartbeats::new(AFTER);
         let orphaned = current(&[("without a lease", NO_LEASE)]);
-        heartbeats.dead(&orphaned);
-        advance(AFTER).await;
-        assert_eq!(heartbeats.dead(&orphaned), ["without a lease"]);
+        assert_eq!(unchanged(&mut heartbeats, &orphaned).await, ["without a lease"]);
         assert_eq!(heartbeats.dead(&orphaned), ["without a lease"], "its requests were not ended");
         heartbeats.forget("without a lease");
         assert!(heartbeats.dead(&orphaned).is_empty());

@@ -16,11 +16,11 @@ use farthing_egress::Connector;
 use farthing_log::connect::redacted;
 use farthing_log::leases::LedPartitions;
 use farthing_log::ledger::Ledger;
-use farthing_log::positions::Positions;
 use farthing_log::{reader, reads};
 use farthing_projector::query::PartitionClient;
 use farthing_projector::{ReadModel, Schemas, checkpoint};
 use farthing_shares::{Division, Slots};
+use futures_util::future::try_join_all;
 use tokio::time::Instant;
 use tokio_postgres::Client;
 use tokio_util::sync::CancellationToken;
@@ -100,8 +100,6 @@ pub struct Dispatcher {
     attempts: Slots<MerchantId>,
     /// Webhooks whose merchants had no attempt left, with the time until which no queue of theirs is claimed.
     deferred: Mutex<HashMap<WebhookId, Instant>>,
-    /// Positions that all of [`READ_MODELS`] have reached.
-    read_to: Mutex<Positions>,
 }
 
 impl Dispatcher {
@@ -129,7 +127,6 @@ impl Dispatcher {
             metrics,
             attempts,
             deferred: Mutex::default(),
-            read_to: Mutex::default(),
         }
     }
 
@@ -377,24 +374,18 @@ impl Dispatcher {
         }
     }
 
-    /// Whether the read models have reached `position` of `partition`.
+    /// Whether the read models have reached `position` of `partition`. They may go back, as when Postgres crashes, so this is
+    /// asked each time.
     async fn read_models_reached(
         &self,
         db: &Client,
         partition: Partition,
         position: i64,
     ) -> Result<bool, Error> {
-        let known = || self.read_to.lock().unwrap_or_else(PoisonError::into_inner);
-        if known().get(partition) >= position {
-            return Ok(true);
-        }
         let rows = PartitionClient::new(db, &self.schemas, partition);
-        let mut read_to = i64::MAX;
-        for model in READ_MODELS {
-            read_to = read_to.min(checkpoint::position(rows, model).await?);
-        }
-        known().set(partition, read_to);
-        Ok(read_to >= position)
+        let reached = READ_MODELS.map(|model| checkpoint::position(rows, model));
+        let reached = try_join_all(reached).await?;
+        Ok(reached.iter().all(|reached| *reached >= position))
     }
 
     async fn request(

@@ -75,8 +75,8 @@ impl Next {
     }
 
     /// The next cycle on this plan, for the `attempt`th attempt to pay it, requested and begun at these times. Cycles that
-    /// ended while they were unpaid, or while their payment was open, are skipped. One that had ended before its payment
-    /// was first requested is not: nobody was asked to pay it in time.
+    /// ended while they were unpaid are skipped, and so are all that have ended if one of them did while the payment was
+    /// open. One that had ended before its payment was first requested is otherwise not: nobody was asked to pay it in time.
     pub(super) fn on(
         plan_id: PlanId,
         terms: PlanTerms,
@@ -91,9 +91,13 @@ impl Next {
         } else {
             (subscription.cycle.end, 0)
         };
+        // Terminates, as does the next loop: a cycle capped at the largest instant has not ended.
+        let after_request = (number..)
+            .map(|number| BillingCycle::of(interval, anchor, number).end)
+            .find(|end| *end > requested_at);
+        let skips = attempt > 1 || after_request.is_some_and(|end| end <= now);
         let mut cycle = BillingCycle::of(interval, anchor, number);
-        // Terminates: a cycle capped at the largest instant has not ended.
-        while cycle.end <= now && (attempt > 1 || cycle.end > requested_at) {
+        while skips && cycle.end <= now {
             number += 1;
             cycle = BillingCycle::of(interval, anchor, number);
         }

@@ -1,5 +1,5 @@
-//! `CreateCheckoutCustomer`: creates the customer of a checkout session that was created without one. The caller
-//! derives the ids of the customer and of its wallet from the session's, so a form that is sent twice creates one customer.
+//! `CreateCheckoutCustomer`: creates the customer of a checkout session that was created without one. The ids of the customer
+//! and of its wallet are those of the session, so a form that is sent twice creates one customer.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use super::complete_checkout_session::open_session;
 use super::create_customer::{CreateCustomer, CreatedCustomer};
 use super::decision::{Command, DecideError, Decision};
 use super::refusal::CustomerRefusal;
-use crate::ids::CheckoutSessionId;
+use crate::ids::{CheckoutSessionId, CustomerId, WalletId};
 use crate::state::StateCache;
 
 /// Creates the customer of a session, unless it exists.
@@ -16,7 +16,7 @@ use crate::state::StateCache;
 pub struct CreateCheckoutCustomer {
     /// The session, which must still be open.
     pub checkout_session_id: CheckoutSessionId,
-    /// The customer, with a wallet, both with ids derived from the session's.
+    /// The customer. Its ids are passed over: gateways of earlier builds send another one of the wallet.
     pub create: CreateCustomer,
 }
 
@@ -28,7 +28,9 @@ impl Command for CreateCheckoutCustomer {
     }
 
     fn decide(&self, states: &StateCache) -> Result<Decision<CreatedCustomer>, DecideError> {
-        let CreateCustomer { merchant_id, customer_id, wallet_id, now, .. } = self.create;
+        let CreateCustomer { merchant_id, now, .. } = self.create;
+        let id = self.checkout_session_id.ulid();
+        let (customer_id, wallet_id) = (CustomerId::new(id), WalletId::new(id));
         open_session(states, merchant_id, self.checkout_session_id, states.now(merchant_id, now)?)?;
         if states.customer(customer_id)?.is_some_and(|found| found.merchant_id == merchant_id) {
             return Ok(Decision::already(CreatedCustomer::Existing(customer_id)));
@@ -37,6 +39,6 @@ impl Command for CreateCheckoutCustomer {
         if states.wallet(wallet_id)?.is_some() {
             return Err(CustomerRefusal::NotFound.into());
         }
-        self.create.decide(states)
+        CreateCustomer { customer_id, wallet_id, ..self.create.clone() }.decide(states)
     }
 }

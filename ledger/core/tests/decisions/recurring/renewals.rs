@@ -104,6 +104,28 @@ fn cycles_that_end_while_their_payment_is_open_are_not_paid() {
 }
 
 #[test]
+fn no_cycle_is_paid_that_ended_before_a_late_request_whose_payment_stayed_open() {
+    let mut years = Years::begin();
+    let customer = years.first();
+    let daily = PlanTerms { billing_interval: BillingInterval::Day, ..terms("3", "2") };
+    let (plan, _) = years.plan(daily, "0");
+    years.joins(customer, plan);
+    // The instance is away until the first renewal is late, and then the processor for a week.
+    years.machine += TimeDelta::hours(50);
+    years.schedule();
+    years.days(7);
+    let mut paid = 0;
+    while !years.open_payments().is_empty() {
+        paid += years.pay_all().len();
+        years.schedule();
+    }
+    assert_eq!(paid, 1, "the present day");
+    let cycle = years.subscription(customer).unwrap().cycle;
+    assert!(cycle.start <= years.machine && years.machine < cycle.end);
+    years.check();
+}
+
+#[test]
 fn cycles_that_ended_while_unpaid_are_not_paid_later() {
     let mut years = Years::begin();
     let customer = years.first();

@@ -102,7 +102,7 @@ impl Gateway {
             appenders,
             routes,
             Arc::new(SimulatedLog { database: gateways.database.clone(), link: process.link.clone() }),
-            Arc::new(Clock::simulated(gateways.began, random.i64(-CLOCKS_MS..=CLOCKS_MS))),
+            Arc::new(Clock::at(gateways.began, random.i64(-CLOCKS_MS..=CLOCKS_MS))),
             Arc::new(SimulatedPeers {
                 database: gateways.database.clone(),
                 gateways: Arc::downgrade(&gateways.running),
