@@ -91,12 +91,14 @@ impl Next {
         } else {
             (subscription.cycle.end, 0)
         };
-        // Terminates, as does the next loop: a cycle capped at the largest instant has not ended.
-        let after_request = (number..)
-            .map(|number| BillingCycle::of(interval, anchor, number).end)
-            .find(|end| *end > requested_at);
-        let skips = attempt > 1 || after_request.is_some_and(|end| end <= now);
         let mut cycle = BillingCycle::of(interval, anchor, number);
+        // Both loops terminate: a cycle capped at the largest instant has not ended.
+        let (mut after_request, mut ahead) = (cycle, number);
+        while after_request.end <= requested_at {
+            ahead += 1;
+            after_request = BillingCycle::of(interval, anchor, ahead);
+        }
+        let skips = attempt > 1 || after_request.end <= now;
         while skips && cycle.end <= now {
             number += 1;
             cycle = BillingCycle::of(interval, anchor, number);
