@@ -118,6 +118,26 @@ impl BillingCycle {
         let start = interval.cycle_start(anchor, number);
         Self { number, start, end: interval.cycle_start(anchor, number.saturating_add(1)) }
     }
+
+    /// The first cycle from `number` on that ends after `at`. It is searched for in halves: a merchant in test mode can be
+    /// many cycles ahead.
+    pub fn ending_after(
+        interval: BillingInterval,
+        anchor: DateTime<Utc>,
+        number: u32,
+        at: DateTime<Utc>,
+    ) -> Self {
+        let (mut first, mut last) = (number, u32::MAX);
+        while first < last {
+            let middle = u32::midpoint(first, last);
+            if Self::of(interval, anchor, middle).end > at {
+                last = middle;
+            } else {
+                first = middle + 1;
+            }
+        }
+        Self::of(interval, anchor, first)
+    }
 }
 
 #[cfg(test)]
@@ -164,6 +184,27 @@ mod tests {
             assert_eq!(interval.cycle_start(anchor, 4), at(fourth), "{interval:?}");
         }
         assert_eq!(BillingInterval::Year.cycle_start(anchor, u32::MAX), DateTime::<Utc>::MAX_UTC);
+    }
+
+    #[test]
+    fn the_first_cycle_that_ends_after_an_instant_is_found() {
+        let anchor = at("2024-01-31T10:00:00Z");
+        for interval in BillingInterval::ALL {
+            for number in 0..40 {
+                let cycle = BillingCycle::of(interval, anchor, number);
+                let found = |from, at| BillingCycle::ending_after(interval, anchor, from, at);
+                assert_eq!(found(0, cycle.start), cycle, "{interval:?}: it begins then");
+                assert_eq!(found(0, cycle.end).number, number + 1, "{interval:?}: it has ended then");
+                assert_eq!(
+                    found(number + 5, cycle.start).number,
+                    number + 5,
+                    "{interval:?}: none before the first"
+                );
+            }
+            let late = at("9000-01-01T00:00:00Z");
+            let cycle = BillingCycle::ending_after(interval, anchor, 0, late);
+            assert!(cycle.start <= late && late < cycle.end, "{interval:?}");
+        }
     }
 
     #[test]

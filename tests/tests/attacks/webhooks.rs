@@ -39,6 +39,12 @@ fn receiver(merchant: &Merchant, respond: impl Fn(&Call) -> Vec<Step> + Send + S
     merchant.instance.provider.endpoint(respond)
 }
 
+/// A receiver that does not answer until `gate` opens.
+fn hanging_until(gate: &Gate, merchant: &Merchant) -> Endpoint {
+    let gate = gate.clone();
+    receiver(merchant, move |_| [vec![Step::Wait(gate.clone())], answer_json(200, &json!({}))].concat())
+}
+
 async fn deliveries(merchant: &Merchant, id: &str) -> Vec<Value> {
     merchant.pages(&format!("/v1/webhooks/{id}/deliveries"), 100).await
 }
@@ -86,10 +92,7 @@ fn receivers_of_one_merchant_that_hang_do_not_keep_another_merchants_waiting() {
     run(async {
         let (slow, other) = (Merchant::new().await, Merchant::new().await);
         let gate = Gate::default();
-        let hanging = {
-            let gate = gate.clone();
-            receiver(&slow, move |_| [vec![Step::Wait(gate.clone())], answer_json(200, &json!({}))].concat())
-        };
+        let hanging = hanging_until(&gate, &slow);
         for _ in 0..3 {
             hook(&slow, &hanging.url, &["customer.created"]).await;
         }
@@ -131,10 +134,7 @@ fn webhooks_that_are_made_and_deleted_again_and_again_leave_no_attempts_behind()
         let slow = gateway.merchant_of_its_own(instance, "1").await;
         let other = gateway.merchant_of_its_own(instance, "1").await;
         let gate = Gate::default();
-        let hanging = {
-            let gate = gate.clone();
-            receiver(&slow, move |_| [vec![Step::Wait(gate.clone())], answer_json(200, &json!({}))].concat())
-        };
+        let hanging = hanging_until(&gate, &slow);
         // More attempts than a gateway makes at once. The webhooks of every second round are disabled first.
         let rounds = QUEUES_OF_ALL / (3 * QUEUES_PER_WEBHOOK) + 2;
         for round in 1..=rounds {
@@ -181,10 +181,7 @@ fn many_merchants_whose_receivers_hang_leave_deliveries_to_others() {
         let gateway = SideGateway::start(instance, &flags).await;
         let other = gateway.merchant_of_its_own(instance, "1").await;
         let gate = Gate::default();
-        let hanging = {
-            let gate = gate.clone();
-            receiver(&other, move |_| [vec![Step::Wait(gate.clone())], answer_json(200, &json!({}))].concat())
-        };
+        let hanging = hanging_until(&gate, &other);
         // One merchant more than would take all deliveries of the gateway.
         for _ in 0..=QUEUES_OF_ALL / (3 * QUEUES_PER_WEBHOOK) {
             let slow = gateway.merchant_of_its_own(instance, "1").await;

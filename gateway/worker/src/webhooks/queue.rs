@@ -184,18 +184,18 @@ pub(super) struct FailedAttempt {
     pub(super) retry_seconds: Option<f64>,
 }
 
-/// Claims due queues of `partition` for the time `lasts` under `number`, which no claim had before, except those of the webhooks
-/// in `full`.
+/// Claims due queues of `partition` for the time `lasts` under `number`, which no claim had before, except those of the
+/// webhooks in `left_out`.
 pub(super) async fn claim(
     db: &deadpool_postgres::Client,
     partition: Partition,
-    full: &[String],
+    left_out: &[String],
     lasts: Duration,
     number: i64,
 ) -> PgResult<Vec<Claim>> {
     let (partition, statement) = (partition.number(), db.prepare_cached(CLAIM).await?);
     let (mut claims, until) = (Vec::new(), Instant::now() + lasts);
-    for row in db.query(&statement, &[&partition, &full, &lasts.as_secs_f64(), &number]).await? {
+    for row in db.query(&statement, &[&partition, &left_out, &lasts.as_secs_f64(), &number]).await? {
         let (webhook, lane): (String, String) = (row.try_get(0)?, row.try_get(1)?);
         match webhook.parse() {
             Ok(webhook_id) => claims.push(Claim { partition, webhook_id, webhook, lane, number, until }),

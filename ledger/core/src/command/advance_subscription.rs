@@ -86,23 +86,14 @@ impl Next {
     ) -> Self {
         let interval = terms.billing_interval;
         let same_interval = interval == subscription.terms.billing_interval;
-        let (anchor, mut number) = if same_interval {
+        let (anchor, number) = if same_interval {
             (subscription.anchor, subscription.cycle.number + 1)
         } else {
             (subscription.cycle.end, 0)
         };
-        let mut cycle = BillingCycle::of(interval, anchor, number);
-        // Both loops terminate: a cycle capped at the largest instant has not ended.
-        let (mut after_request, mut ahead) = (cycle, number);
-        while after_request.end <= requested_at {
-            ahead += 1;
-            after_request = BillingCycle::of(interval, anchor, ahead);
-        }
-        let skips = attempt > 1 || after_request.end <= now;
-        while skips && cycle.end <= now {
-            number += 1;
-            cycle = BillingCycle::of(interval, anchor, number);
-        }
+        let ending_after = |at| BillingCycle::ending_after(interval, anchor, number, at);
+        let skips = attempt > 1 || ending_after(requested_at).end <= now;
+        let mut cycle = if skips { ending_after(now) } else { BillingCycle::of(interval, anchor, number) };
         if !same_interval {
             cycle = BillingCycle::of(interval, cycle.start, 0);
         }

@@ -3,12 +3,22 @@
 use chrono::TimeDelta;
 use farthing_core::command::{AdvanceSubscription, Advanced, SubscriptionEdit};
 use farthing_core::event::{CancelReason, Event, PendingChange, SubscriptionEvent};
-use farthing_core::ids::PaymentId;
+use farthing_core::ids::{CustomerId, PaymentId};
 use farthing_core::money::Amount;
 use farthing_core::plan::{BillingInterval, PlanTerms, Rollover};
 
 use super::{dollars, terms};
 use crate::years::Years;
+
+/// A customer with a plan of a day.
+fn with_a_daily_plan() -> (Years, CustomerId) {
+    let mut years = Years::begin();
+    let customer = years.first();
+    let daily = PlanTerms { billing_interval: BillingInterval::Day, ..terms("3", "2") };
+    let (plan, _) = years.plan(daily, "0");
+    years.joins(customer, plan);
+    (years, customer)
+}
 
 #[test]
 fn a_failed_renewal_keeps_rolled_over_credit_and_expired_credit_stays_expired() {
@@ -84,11 +94,7 @@ fn a_cancelled_renewal_whose_payment_is_declined_ends_the_subscription_at_once()
 
 #[test]
 fn cycles_that_end_while_their_payment_is_open_are_not_paid() {
-    let mut years = Years::begin();
-    let customer = years.first();
-    let daily = PlanTerms { billing_interval: BillingInterval::Day, ..terms("3", "2") };
-    let (plan, _) = years.plan(daily, "0");
-    years.joins(customer, plan);
+    let (mut years, customer) = with_a_daily_plan();
     let began = years.subscription(customer).unwrap().cycle;
     // The processor answers three days after the payment was requested.
     years.days(1);
@@ -105,11 +111,7 @@ fn cycles_that_end_while_their_payment_is_open_are_not_paid() {
 
 #[test]
 fn no_cycle_is_paid_that_ended_before_a_late_request_whose_payment_stayed_open() {
-    let mut years = Years::begin();
-    let customer = years.first();
-    let daily = PlanTerms { billing_interval: BillingInterval::Day, ..terms("3", "2") };
-    let (plan, _) = years.plan(daily, "0");
-    years.joins(customer, plan);
+    let (mut years, customer) = with_a_daily_plan();
     // The instance is away until the first renewal is late, and then the processor for a week.
     years.machine += TimeDelta::hours(50);
     years.schedule();
@@ -127,11 +129,7 @@ fn no_cycle_is_paid_that_ended_before_a_late_request_whose_payment_stayed_open()
 
 #[test]
 fn cycles_that_ended_while_unpaid_are_not_paid_later() {
-    let mut years = Years::begin();
-    let customer = years.first();
-    let daily = PlanTerms { billing_interval: BillingInterval::Day, ..terms("3", "2") };
-    let (plan, _) = years.plan(daily, "0");
-    years.joins(customer, plan);
+    let (mut years, customer) = with_a_daily_plan();
     let began = years.subscription(customer).unwrap().cycle;
     years.days(1);
     years.decline_all();
