@@ -235,42 +235,38 @@ impl Bill {
             ..self
         })
     }
+
+    /// Raises the bill of a call of which no more became known, and returns by how much. The instance pays its provider
+    /// for a call on a managed key, whatever became known. So the payer of the provider's cost pays the whole hold on its
+    /// wallet, and at least a provider's cost of what was `counted`, which may be more: the hold may be the default one,
+    /// or capped. What the bill does not explain of it counts as cost of the input. A bill above that stays.
+    pub(super) fn raise_to_hold(
+        &mut self,
+        opened: &RequestOpened,
+        counted: Option<Split<u64>>,
+    ) -> Result<Amount, Error> {
+        if !charges_hold(opened) {
+            return Ok(Amount::ZERO);
+        }
+        let (held, billed) = match Payers::of(Conditions::of(opened)).model_cost {
+            Some(Payer::Wallet) => (opened.hold.wallet, &mut self.on_wallet),
+            Some(Payer::Merchant) => (opened.hold.merchant, &mut self.on_merchant),
+            None => return Ok(Amount::ZERO),
+        };
+        let cost_by_count = bound_by_count(opened.model_price.as_ref(), counted);
+        let uncounted = cost_by_count.minus(self.model_cost.total)?;
+        let rest = held.minus(*billed)?.max(uncounted).max(Amount::ZERO);
+        *billed = billed.plus(rest)?;
+        self.model_cost.input = self.model_cost.input.plus(rest)?;
+        self.model_cost.total = self.model_cost.total.plus(rest)?;
+        Ok(rest)
+    }
 }
 
 /// Whether a call is charged its hold if its usage stays unknown: the instance pays the provider, for a call that costs
 /// something there. Reading the list of models does not.
 pub(super) fn charges_hold(opened: &RequestOpened) -> bool {
     opened.model_price.is_some() && Payers::of(Conditions::of(opened)).model_cost.is_some()
-}
-
-/// The bill of a call of which no more than `usage` became known, with the part that is charged because of that. The
-/// instance pays its provider for a call on a managed key, whatever became known. So the payer of the provider's cost
-/// pays the whole hold on its wallet, and at least a provider's cost of what was `counted`, which may be more: the hold may
-/// be the default one, or capped. What `usage` does not explain of it counts as cost of the input. If `usage` costs more, it
-/// is charged alone.
-pub(super) fn bill_of_hold(
-    opened: &RequestOpened,
-    usage: &Usage,
-    counted: Option<Split<u64>>,
-    tier_usage: Decimal,
-) -> Result<(Bill, Amount), Error> {
-    let conditions = Conditions::of(opened);
-    let mut bill = bill(conditions, usage, tier_usage)?;
-    if !charges_hold(opened) {
-        return Ok((bill, Amount::ZERO));
-    }
-    let (held, billed) = match Payers::of(conditions).model_cost {
-        Some(Payer::Wallet) => (opened.hold.wallet, &mut bill.on_wallet),
-        Some(Payer::Merchant) => (opened.hold.merchant, &mut bill.on_merchant),
-        None => return Ok((bill, Amount::ZERO)),
-    };
-    let cost_by_count = bound_by_count(opened.model_price.as_ref(), counted);
-    let uncounted = cost_by_count.minus(bill.model_cost.total)?;
-    let rest = held.minus(*billed)?.max(uncounted).max(Amount::ZERO);
-    *billed = billed.plus(rest)?;
-    bill.model_cost.input = bill.model_cost.input.plus(rest)?;
-    bill.model_cost.total = bill.model_cost.total.plus(rest)?;
-    Ok((bill, rest))
 }
 
 /// Whether a call costs the same whatever it uses: its price is one per call, or zero.

@@ -4,7 +4,7 @@
 use rust_decimal::Decimal;
 use serde::Serialize;
 
-use super::bill::{Bill, Conditions, bill, bill_of_hold};
+use super::bill::{Bill, Conditions, bill, is_above_max_fee};
 use crate::event::{Mark, RequestMetered, RequestOpened};
 use crate::money::{Amount, Error};
 use crate::pricing::{Fee, ModelCost};
@@ -41,15 +41,17 @@ impl RecomputedBill {
 
     /// Computes the bill again. It differs from [`Self::recorded`] only if the log or the program is wrong.
     pub fn of(opened: &RequestOpened, metered: &RequestMetered) -> Result<Self, Error> {
-        let (usage, tier_usage) = (&metered.usage, metered.tier_position);
-        if metered.marks.contains(&Mark::HoldCharged) {
-            return Ok(Self::from(bill_of_hold(opened, usage, metered.counted, tier_usage)?.0));
-        }
         let conditions = Conditions::of(opened);
-        let full = bill(conditions, usage, tier_usage)?;
+        let full = bill(conditions, &metered.usage, metered.tier_position)?;
         // A fee above the largest one of the meter is not charged.
-        let is_without_fee = metered.marks.contains(&Mark::UsageInvalid) && metered.fee == Fee::default();
-        Ok(Self::from(if is_without_fee { full.without_fee(conditions)? } else { full }))
+        let is_without_fee = metered.marks.contains(&Mark::UsageInvalid)
+            && metered.fee == Fee::default()
+            && is_above_max_fee(conditions, &full);
+        let mut bill = if is_without_fee { full.without_fee(conditions)? } else { full };
+        if metered.marks.contains(&Mark::HoldCharged) {
+            bill.raise_to_hold(opened, metered.counted)?;
+        }
+        Ok(Self::from(bill))
     }
 }
 

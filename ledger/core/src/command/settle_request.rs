@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use ulid::Ulid;
 
 use super::auto_recharge::Need;
-use super::bill::{Conditions, bill, bill_of_hold, charges_hold, is_above_max_fee, is_cost_exact};
+use super::bill::{Conditions, bill, charges_hold, is_above_max_fee, is_cost_exact};
 use super::decision::{Command, DecideError, Decision};
 use super::refusal::{Refusal, RequestRefusal};
 use crate::event::{
@@ -167,21 +167,18 @@ impl SettleRequest {
             Completeness::GivenUp(_) | Completeness::Implausible => true,
         } && !is_cost_exact(opened);
         let mut is_implausible = metered.ending == Completeness::Implausible;
-        let (bill, charged_of_hold) = if is_usage_open {
-            bill_of_hold(opened, &usage, metered.counted, position)?
-        } else {
-            let conditions = Conditions::of(opened);
-            let mut bill = bill(conditions, &usage, position)?;
-            if is_above_max_fee(conditions, &bill) {
-                // The instance pays its provider, whatever the merchant lets a call cost.
-                if !charges_hold(opened) {
-                    return Err(money::Error::OutOfRange.into());
-                }
-                bill = bill.without_fee(conditions)?;
-                is_implausible = true;
+        let conditions = Conditions::of(opened);
+        let mut bill = bill(conditions, &usage, position)?;
+        if is_above_max_fee(conditions, &bill) {
+            // The instance pays its provider, whatever the merchant lets a call cost.
+            if !charges_hold(opened) {
+                return Err(money::Error::OutOfRange.into());
             }
-            (bill, Amount::ZERO)
-        };
+            bill = bill.without_fee(conditions)?;
+            is_implausible = true;
+        }
+        let charged_of_hold =
+            if is_usage_open { bill.raise_to_hold(opened, metered.counted)? } else { Amount::ZERO };
 
         // Money held for other calls is not available to this one.
         let meter_id = opened.terms.as_ref().map(|terms| terms.meter_id);

@@ -5,10 +5,11 @@ use std::fmt::Debug;
 
 use farthing_core::accounts::{Account, Journal, Posting, TrialBalance};
 use farthing_core::command::wire::{AnyCommand, WireCommand, decode_answer, encode_answer};
-use farthing_core::command::{Command, DecideError, RecomputedBill, Refusal, Timed, decide};
+use farthing_core::command::{ChargedParts, Command, DecideError, RecomputedBill, Refusal, Timed, decide};
 use farthing_core::entry::{Entry, Funds};
 use farthing_core::event::{Event, Fact, RequestEvent, RequestOpened};
 use farthing_core::ids::{RequestId, WalletId};
+use farthing_core::meter::{Price, RateType, TierType};
 use farthing_core::money::{Amount, Total};
 use farthing_core::state::{EvolveError, Missing, State, StateCache, StateKey, Wallet, WalletOwner, shape};
 
@@ -130,6 +131,15 @@ impl Till {
                 let opened = self.opened.remove(&metered.request_id).expect("opened before");
                 let recorded = RecomputedBill::recorded(metered).unwrap();
                 assert_eq!(RecomputedBill::of(&opened, metered).unwrap(), recorded, "{opened:?} {metered:?}");
+                let by_usage = |price: &&Price| {
+                    price.rate_type == RateType::Percentage || price.tier_type != TierType::Requests
+                };
+                let price = opened.terms.as_ref().map(|terms| &terms.price).filter(by_usage);
+                if let Some(max) = price.and_then(|price| price.max_fee)
+                    && ChargedParts::of(&opened).fee
+                {
+                    assert!(metered.fee.amount <= max, "{opened:?} {metered:?}");
+                }
             }
             Event::Request(RequestEvent::Failed(failed)) => {
                 self.opened.remove(&failed.request_id).expect("opened before");

@@ -34,7 +34,7 @@ impl Shop {
             base_cost_payer: payer(2),
             service_charge_payer: payer(1),
             on_disconnect: OnDisconnect::Complete,
-            max_fee: None,
+            max_fee: (terms & 0b10_0000 != 0).then(|| "1".parse().unwrap()),
         };
         let given = slug.map(|number| format!("slug-{number}"));
         let taken = self.meters.iter().any(|(of, id, there)| {
