@@ -1,6 +1,7 @@
 //! Connections to Postgres, each under the role with the rights of its process, and the text of their errors.
 
 mod database_url;
+mod hosts;
 mod passfile;
 mod postgres_tls;
 mod server_end_point;

@@ -12,6 +12,7 @@ use futures_util::future::BoxFuture;
 use tokio::task::JoinHandle;
 use tokio_postgres::{Client, Config, Error, SimpleQueryMessage};
 
+use super::hosts::Hosts;
 use super::{PostgresTls, Role, redacted, settings_of};
 
 /// The compiler of plans costs up to a second for a statement that runs in a millisecond, and is on by default.
@@ -77,7 +78,7 @@ pub enum SessionsError {
 /// Opens sessions of one kind: under one role, with the same settings.
 #[derive(Debug, Clone)]
 pub struct Sessions {
-    config: Config,
+    hosts: Hosts,
     tls: PostgresTls,
     /// The statements that a session begins with. They are one message.
     begin: String,
@@ -91,7 +92,7 @@ impl Sessions {
         if let Some(role) = role.name() {
             config.application_name(role);
         }
-        Ok(Self { config, tls, begin })
+        Ok(Self { hosts: Hosts::of(&config), tls, begin })
     }
 
     /// The same, with a further setting (`name = value`).
@@ -107,7 +108,7 @@ impl Sessions {
     /// statements still queued and closed the session, or when the server goes away. Aborting it with the client would lose
     /// those statements, such as the rollback of a dropped transaction.
     pub(super) async fn open(&self) -> Result<(Client, JoinHandle<()>), Error> {
-        let (client, task) = open(&self.config, self.tls.clone()).await?;
+        let (client, task) = self.hosts.open(&self.tls).await?;
         client.batch_execute(&self.begin).await?;
         Ok((client, task))
     }
@@ -125,9 +126,10 @@ impl Connect for Sessions {
 pub async fn check_sessions(database_url: &str) -> Result<(), SessionsError> {
     let check = async {
         let (config, tls) = settings_of(database_url)?;
-        let (first, _) = open(&config, tls.clone()).await?;
+        let hosts = Hosts::of(&config);
+        let (first, _) = hosts.open(&tls).await?;
         first.batch_execute(&mark("first")).await?;
-        let (second, _) = open(&config, tls).await?;
+        let (second, _) = hosts.open(&tls).await?;
         let is_shared = are_shared(&first, &second).await?;
         for client in [&first, &second] {
             client.batch_execute(&format!("RESET {MARK}")).await?;
@@ -148,17 +150,6 @@ async fn are_shared(first: &Client, second: &Client) -> Result<bool, Error> {
     let marks = (read_mark(first).await?, read_mark(second).await?);
     second.batch_execute("COMMIT").await?;
     Ok(marks != ("first".to_owned(), "second".to_owned()))
-}
-
-async fn open(config: &Config, tls: PostgresTls) -> Result<(Client, JoinHandle<()>), Error> {
-    let (client, connection) = config.connect(tls).await?;
-    let process = config.get_application_name().unwrap_or_default().to_owned();
-    let task = tokio::spawn(async move {
-        if let Err(error) = connection.await {
-            tracing::warn!(event = "postgres.connection_lost", process, %error, "a connection to Postgres ended");
-        }
-    });
-    Ok((client, task))
 }
 
 /// The statements that a session under `role` begins with. `given` are options of the URL, which come before ours only
@@ -197,7 +188,6 @@ mod tests {
         let url = "postgres://u@h/d?options=-c%20search_path%3Devil%20-c%20role%3Downer";
         for (role, sets_role) in [(Role::Owner, None), (Role::Gateway, Some("SET ROLE farthing_gateway;"))] {
             let sessions = Sessions::of(url, role).unwrap().with("statement_timeout = '5s'");
-            assert_eq!(sessions.config.get_options(), Some("-c search_path=evil -c role=owner"));
             let begin = &sessions.begin;
             assert!(begin.starts_with(SEARCH_PATH), "{begin}");
             assert_eq!(begin.contains("SET ROLE"), sets_role.is_some(), "{begin}");
