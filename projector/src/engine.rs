@@ -25,7 +25,7 @@ use crate::idle_spans::IdleSpans;
 use crate::metrics::Progress;
 use crate::schemas::{Schemas, set_built, unbuilt, writer_lock};
 use crate::writer::{Statements, WriteRows, Writer};
-use crate::writers::{Writers, close_failed};
+use crate::writers::{Writers, answered, close_failed};
 
 /// The largest number of events in one transaction.
 pub(crate) const MAX_EVENTS: usize = 5_000;
@@ -50,6 +50,9 @@ pub enum Error {
     /// Postgres does not answer, or returns an error.
     #[error("the database failed: {}", redacted(.0))]
     Database(#[from] tokio_postgres::Error),
+    /// Postgres does not answer, and its connection stays open.
+    #[error("the database did not answer in time")]
+    Unanswered,
     /// Its connections do not fit into the server.
     #[error(transparent)]
     Connections(#[from] connection_budget::Error),
@@ -121,7 +124,8 @@ impl Error {
             Self::Database(error) => error
                 .code()
                 .is_some_and(|code| ["22", "23"].iter().any(|class| code.code().starts_with(class))),
-            Self::Connections(_)
+            Self::Unanswered
+            | Self::Connections(_)
             | Self::Sessions(_)
             | Self::NoConnection(_)
             | Self::LockLost
@@ -197,6 +201,7 @@ pub(crate) async fn project<P: Projection>(source: &Source, idle_spans: &IdleSpa
                 tracing::error!(event = "projection.restarted", model, %error, "the projection starts again");
             }
             Error::Database(_)
+            | Error::Unanswered
             | Error::Log(_)
             | Error::Tables(_)
             | Error::Connections(_)
@@ -378,7 +383,7 @@ impl Generation {
     ) -> Result<(), Error> {
         let mut client = self.writers.connection().await?;
         let advance = Advance::new(&self.positions, to);
-        let written = write_on(&mut client, &mut self.statements, batches, &advance).await;
+        let written = answered(write_on(&mut client, &mut self.statements, batches, &advance)).await;
         close_failed(client, written)?;
         self.positions.clone_from(to);
         Ok(())

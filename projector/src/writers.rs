@@ -2,6 +2,7 @@
 //! Most of them have nothing to write most of the time. A statement is prepared once on each connection.
 
 use std::convert::Infallible;
+use std::time::Duration;
 
 use deadpool_postgres::{Object, Pool, PoolError};
 use farthing_log::connect::{Role, Sessions};
@@ -12,6 +13,12 @@ use crate::engine::Error;
 /// A batch that a crash loses is folded again from the log.
 const NO_WAIT_FOR_DISK: &str = "synchronous_commit = off";
 
+/// How long a transaction may take. It may wait for a comparison of its read model, and is begun again then.
+const ANSWER_TIMEOUT: Duration = Duration::from_mins(5);
+
+/// How long a connection may be idle before it is asked whether Postgres still answers on it.
+const UNCHECKED: Duration = Duration::from_secs(1);
+
 /// The connections. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Writers(Pool);
@@ -20,7 +27,10 @@ impl Writers {
     /// At most so many `connections`, opened when they are needed.
     pub(crate) fn new(database_url: &str, connections: usize) -> Result<Self, Error> {
         let sessions = Sessions::of(database_url, Role::Projector)?.with(NO_WAIT_FOR_DISK);
-        Ok(Self(pool_of(sessions, connections).map_err(|error| Error::NoConnection(error.to_string()))?))
+        Ok(Self(
+            pool_of(sessions, connections, UNCHECKED)
+                .map_err(|error| Error::NoConnection(error.to_string()))?,
+        ))
     }
 
     /// Closes connections that are not needed, again and again.
@@ -35,6 +45,11 @@ impl Writers {
             error => Error::NoConnection(error.to_string()),
         })
     }
+}
+
+/// Does `work` on a connection, which may hang without an end.
+pub(crate) async fn answered<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    tokio::time::timeout(ANSWER_TIMEOUT, work).await.unwrap_or(Err(Error::Unanswered))
 }
 
 /// Closes a connection on which something failed, if it did: what is prepared on it may no longer be right.

@@ -2,6 +2,7 @@
 //! error and is never skipped.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row, Statement};
@@ -49,6 +50,9 @@ LEFT JOIN LATERAL (
     ON b.first_position > f.position - b.count
 WHERE f.partition = $1 AND f.key = ANY($2::text[]) ORDER BY f.position";
 
+/// How long a statement may take.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
+
 /// Events decoded before the task yields to others.
 const EVENTS_BETWEEN_YIELDS: usize = 256;
 
@@ -58,6 +62,9 @@ pub enum Error {
     /// Postgres does not answer.
     #[error("the log cannot be read: {}", redacted(.0))]
     Database(#[from] tokio_postgres::Error),
+    /// Postgres does not answer, and its connection stays open.
+    #[error("the log cannot be read: Postgres did not answer within {} s", ANSWER_TIMEOUT.as_secs())]
+    Unanswered,
     /// An event is missing; the log is damaged.
     #[error("partition {partition} of the log has a gap: position {expected} is missing, {found} follows")]
     Gap {
@@ -138,7 +145,7 @@ impl Error {
             | Self::OtherLog { .. }
             | Self::Damaged { .. }
             | Self::Unreadable { .. } => true,
-            Self::Database(_) | Self::Archived { .. } | Self::Archive(_) => false,
+            Self::Database(_) | Self::Unanswered | Self::Archived { .. } | Self::Archive(_) => false,
         }
     }
 }
@@ -325,6 +332,12 @@ pub async fn heads(client: &Client) -> Result<Positions, tokio_postgres::Error> 
     Positions::from_rows(&client.query(READ_HEADS, &[]).await?)
 }
 
+/// Waits for an answer of Postgres, at most for [`ANSWER_TIMEOUT`].
+async fn answered<T>(answer: impl Future<Output = Result<T, tokio_postgres::Error>>) -> Result<T, Error> {
+    let answer = tokio::time::timeout(ANSWER_TIMEOUT, answer).await;
+    Ok(answer.map_err(|_| Error::Unanswered)??)
+}
+
 /// A connection that reads the log.
 #[derive(Debug)]
 pub struct Reader {
@@ -337,7 +350,8 @@ impl Reader {
     /// Connects under `role`.
     pub async fn connect(database_url: &str, role: Role) -> Result<Self, Error> {
         let client = connect::connect(database_url, role).await?;
-        let (read, read_heads) = tokio::try_join!(client.prepare(READ), client.prepare(READ_HEADS))?;
+        let statements = async { tokio::try_join!(client.prepare(READ), client.prepare(READ_HEADS)) };
+        let (read, read_heads) = answered(statements).await?;
         Ok(Self { client, read, read_heads })
     }
 
@@ -400,18 +414,18 @@ impl Reader {
     /// The record batches of the table with the events after `position`, about `limit` of them.
     async fn stored(&self, partition: Partition, position: i64, limit: i64) -> Result<Vec<BatchRow>, Error> {
         let parameters: [&(dyn ToSql + Sync); 3] = [&partition.number(), &position, &limit];
-        let rows = self.client.query(&self.read, &parameters).await?;
+        let rows = answered(self.client.query(&self.read, &parameters)).await?;
         Ok(rows.iter().map(BatchRow::of).collect::<Result<_, _>>()?)
     }
 
     /// The first position of the first record batch in the table after `position`.
     async fn first_after(&self, partition: Partition, position: i64) -> Result<Option<i64>, Error> {
-        let next = self.client.query_opt(NEXT, &[&partition.number(), &position]).await?;
+        let next = answered(self.client.query_opt(NEXT, &[&partition.number(), &position])).await?;
         Ok(next.map(|row| row.try_get(0)).transpose()?)
     }
 
     /// Reads the position of the newest event of every partition.
     pub async fn heads(&self) -> Result<Positions, Error> {
-        Ok(Positions::from_rows(&self.client.query(&self.read_heads, &[]).await?)?)
+        Ok(Positions::from_rows(&answered(self.client.query(&self.read_heads, &[])).await?)?)
     }
 }

@@ -4,9 +4,12 @@
 
 use std::convert::Infallible;
 use std::error::Error as StdError;
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, QueueMode};
+use deadpool_postgres::{
+    ClientWrapper, Hook, HookError, Manager, ManagerConfig, Metrics, Object, Pool, QueueMode,
+};
 use tokio_postgres::Config;
 use tokio_postgres::error::SqlState;
 
@@ -18,6 +21,9 @@ const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The longest that one statement may run in the database, in milliseconds.
 const STATEMENT_TIMEOUT_MS: u32 = 5_000;
+
+/// How long a connection may take to show that Postgres still answers on it.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The pause before a connection is wanted again of a server that had none left.
 const FULL_SERVER_RETRY: Duration = Duration::from_millis(20);
@@ -54,14 +60,37 @@ pub enum PoolError {
 /// abandoned read does not keep its connection busy.
 pub fn pool(database_url: &str, connections: usize) -> Result<Pool, PoolError> {
     let sessions = Sessions::of(database_url, Role::Gateway)?;
-    pool_of(sessions.with(&format!("statement_timeout = {STATEMENT_TIMEOUT_MS}")), connections)
+    let sessions = sessions.with(&format!("statement_timeout = {STATEMENT_TIMEOUT_MS}"));
+    pool_of(sessions, connections, Duration::MAX)
 }
 
 /// A pool of at most `connections` of these sessions, opened on demand. The one that was used last is taken first, so that
-/// those that are not needed become idle.
-pub fn pool_of(sessions: Sessions, connections: usize) -> Result<Pool, PoolError> {
+/// those that are not needed become idle. One that was idle for longer than `unchecked` is asked whether Postgres still
+/// answers on it before it is taken.
+pub fn pool_of(sessions: Sessions, connections: usize, unchecked: Duration) -> Result<Pool, PoolError> {
     let manager = Manager::from_connect(Config::new(), sessions, ManagerConfig::default());
-    Ok(Pool::builder(manager).max_size(connections).queue_mode(QueueMode::Lifo).build()?)
+    let pool = Pool::builder(manager).max_size(connections).queue_mode(QueueMode::Lifo);
+    let check = Hook::async_fn(move |client, metrics| Box::pin(check(client, *metrics, unchecked)));
+    Ok(pool.pre_recycle(check).build()?)
+}
+
+/// Asks a connection that was idle for long, or was last taken before [`LAST_TIMEOUT`], whether Postgres still answers on it.
+/// One on which a read took too long may hang without an end, and would be the first that is taken again.
+async fn check(client: &ClientWrapper, metrics: Metrics, unchecked: Duration) -> Result<(), HookError> {
+    let taken = metrics.recycled.unwrap_or(metrics.created);
+    if metrics.last_used() <= unchecked && last_timeout().is_none_or(|timeout| timeout < taken) {
+        return Ok(());
+    }
+    let answer = tokio::time::timeout(CHECK_TIMEOUT, client.simple_query("")).await;
+    let answer = answer.map_err(|_| HookError::message("a connection does not answer any more"))?;
+    answer.map(drop).map_err(HookError::Backend)
+}
+
+/// When a read last took too long, over any connection of this process.
+static LAST_TIMEOUT: Mutex<Option<Instant>> = Mutex::new(None);
+
+fn last_timeout() -> Option<Instant> {
+    *LAST_TIMEOUT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Takes a connection from `pool`. If the server has none left, waits for one of those that the pool has.
@@ -118,7 +147,10 @@ impl ReadPool {
 /// Runs `read`; fails with [`Error::Unavailable`] after [`READ_TIMEOUT`].
 pub async fn within<T>(read: impl Future<Output = T>) -> Result<T, Error> {
     let outcome = tokio::time::timeout(READ_TIMEOUT, read).await;
-    outcome.map_err(|_| Error::Unavailable("a read took too long".to_owned()))
+    outcome.map_err(|_| {
+        *LAST_TIMEOUT.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        Error::Unavailable("a read took too long".to_owned())
+    })
 }
 
 impl From<appender::Error> for Error {
@@ -135,6 +167,7 @@ impl From<reader::Error> for Error {
     fn from(error: reader::Error) -> Self {
         match error {
             reader::Error::Database(error) => error.into(),
+            unanswered @ reader::Error::Unanswered => Self::Unavailable(unanswered.to_string()),
             other => Self::Internal(other.to_string()),
         }
     }

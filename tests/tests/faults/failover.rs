@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use farthing_tests::client::{Request, Response};
 use farthing_tests::instance::Instance;
+use farthing_tests::link::{Cut, Link};
 use farthing_tests::postgres_server::PostgresServer;
 use farthing_tests::scratch::operate;
 use farthing_tests::side_gateway::SideGateway;
@@ -61,11 +62,15 @@ async fn connect(database_url: &str) -> Client {
     client
 }
 
-/// The URL of both servers, of which the one that takes writes is meant.
-fn either(primary: &PostgresServer, standby: &PostgresServer) -> String {
-    let port = |url: &str| url.rsplit_once('/').unwrap().0.rsplit_once(':').unwrap().1.to_owned();
-    let (server, database) = primary.database_url.rsplit_once('/').unwrap();
-    format!("{server},127.0.0.1:{}/{database}?target_session_attrs=read-write", port(&standby.database_url))
+/// The port of a URL.
+fn port(url: &str) -> u16 {
+    url.rsplit_once('/').unwrap().0.rsplit_once(':').unwrap().1.parse().unwrap()
+}
+
+/// The URL of a server and of another one at `further`, of which the one that takes writes is meant.
+fn either(first: &str, further: u16) -> String {
+    let (server, database) = first.rsplit_once('/').unwrap();
+    format!("{server},127.0.0.1:{further}/{database}?target_session_attrs=read-write")
 }
 
 /// Cuts the standby off once it has all that the primary has.
@@ -94,7 +99,7 @@ fn what_a_failover_lost_is_shown_nowhere_and_what_follows_is_shown() {
         let Some(primary) = PostgresServer::start(instance).await else { return put_away(instance).await };
         operate(&primary.database_url, &["migrate", "--mode", "test"]).await;
         let standby = primary.standby(instance).await.expect("Postgres's programs were found before");
-        let both = either(&primary, &standby);
+        let both = either(&primary.database_url, port(&standby.database_url));
         let merchant = operate(&both, &["merchant", "create", "--name", "a merchant"]).await;
         let projector = SideProjector::on(instance, &both).await;
         let gateway = SideGateway::on(instance, &both, &[]).await;
@@ -116,6 +121,39 @@ fn what_a_failover_lost_is_shown_nowhere_and_what_follows_is_shown() {
             operate(&standby.database_url, &["projections", "verify", model, "--sha256"]).await;
         }
         operate(&standby.database_url, &["audit", "verify"]).await;
+        drop((gateway, projector));
+        put_away(instance).await;
+    });
+}
+
+#[test]
+fn a_host_that_falls_silent_is_left_for_the_next_one() {
+    run(async {
+        let instance = Instance::of_test(1).await;
+        let Some(postgres) = PostgresServer::start(instance).await else { return put_away(instance).await };
+        operate(&postgres.database_url, &["migrate", "--mode", "test"]).await;
+        let port = port(&postgres.database_url);
+        let link = Link::to(([127, 0, 0, 1], port).into()).await;
+        let through = postgres.database_url.replace(&port.to_string(), &link.address.port().to_string());
+        let both = either(&through, port);
+        let merchant = operate(&both, &["merchant", "create", "--name", "a merchant"]).await;
+        let projector = SideProjector::on(instance, &both).await;
+        let gateway = SideGateway::on(instance, &both, &[]).await;
+        let secret_key = merchant["secret_key"].as_str().unwrap().to_owned();
+        let shop = Shop { address: gateway.address, secret_key };
+
+        shop.create("before", 2).await;
+        link.cut(Cut::Silent);
+        shop.create("after", 8).await;
+        let expected = [vec!["after"; 8], vec!["before"; 2]].concat();
+        assert_eq!(shop.shown().await, expected, "{} {}", gateway.logged(), projector.logged());
+
+        // Others begin there, and a connection that is open says nothing.
+        let url = format!("{both}&connect_timeout=1");
+        operate(&url, &["merchant", "list"]).await;
+        let gateway = SideGateway::on(instance, &url, &[]).await;
+        let shop = Shop { address: gateway.address, ..shop };
+        shop.create("then", 1).await;
         drop((gateway, projector));
         put_away(instance).await;
     });

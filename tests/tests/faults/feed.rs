@@ -258,3 +258,28 @@ fn a_relay_whose_connection_ends_while_it_opens_its_feeds_publishes_again() {
         put_away(instance).await;
     });
 }
+
+/// Each record batch that a projector reads takes 0.1 s.
+const SLOW_READS: &str = "\
+ALTER TABLE ledger.batches ENABLE ROW LEVEL SECURITY;
+CREATE POLICY slow ON ledger.batches FOR SELECT TO farthing_projector USING (pg_sleep(0.1) IS NOT NULL);
+CREATE POLICY others ON ledger.batches TO farthing_gateway USING (true) WITH CHECK (true)";
+
+#[test]
+fn a_feed_is_published_though_a_read_takes_longer_than_the_time_between_checks_of_its_stream() {
+    run(async {
+        let (merchant, _) = at_rest().await;
+        let instance = merchant.instance;
+        for _ in 0..30 {
+            merchant.credit_own("1").await;
+        }
+        let events = merchant.log.after(0).await;
+        merchant.log.sql.batch_execute(SLOW_READS).await.unwrap();
+        let name = feed::name(instance, merchant.partition().await);
+        patient(instance).await.delete_stream(&name).await.unwrap();
+        // Nothing of the log is in the memory of the next one.
+        kill(instance.ready().pids.projectors[0]);
+        feed::check(instance, &events).await;
+        put_away(instance).await;
+    });
+}

@@ -83,6 +83,11 @@ enum Error {
     Payload(i64, String),
 }
 
+/// Does `work` in the database, whose connection may hang without an end.
+async fn in_time<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    reads::within(work).await?
+}
+
 /// Delivers webhooks.
 pub struct Dispatcher {
     payloads: Arc<dyn PayloadSource>,
@@ -204,7 +209,7 @@ impl Dispatcher {
             let (lasts, number) = (self.timing.claim(), self.claim_number());
             Ok::<_, Error>(queue::claim(&db, partition, &left_out, lasts, number).await?)
         };
-        claimed.await.unwrap_or_else(|error| {
+        in_time(claimed).await.unwrap_or_else(|error| {
             tracing::warn!(event = "webhook.claim_failed", %partition, %error, "webhook queues could not be claimed");
             Vec::new()
         })
@@ -222,7 +227,7 @@ impl Dispatcher {
             let db = self.db.get().await?;
             Ok::<_, Error>(queue::release(&db, claim, 0.0).await?)
         };
-        if let Err(error) = released.await {
+        if let Err(error) = in_time(released).await {
             tracing::warn!(event = "webhook.release_failed", %error, "a webhook queue was not released");
         }
     }
@@ -236,7 +241,7 @@ impl Dispatcher {
             }
             Ok::<_, Error>(all)
         };
-        match counted.await {
+        match in_time(counted).await {
             Ok(all) => self.metrics.waits(Some(all)),
             Err(error) => {
                 self.metrics.waits(None);
@@ -251,7 +256,7 @@ impl Dispatcher {
                 let db = self.db.get().await?;
                 Ok::<_, Error>(queue::purge(&db, *partition).await?)
             };
-            if let Err(error) = purged.await {
+            if let Err(error) = in_time(purged).await {
                 tracing::warn!(
                     event = "webhook.purge_failed",
                     %partition,

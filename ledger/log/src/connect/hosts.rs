@@ -14,10 +14,10 @@ use tokio::task::JoinHandle;
 use tokio_postgres::config::{Host, LoadBalanceHosts, TargetSessionAttrs};
 use tokio_postgres::{Client, Config, Error, NoTls};
 
-use super::PostgresTls;
+use super::{CONNECT_TIMEOUT, PostgresTls};
 
-/// The longest that a host may take until a session is open, unless the URL lets a connection alone take more than half of it.
-const HOST_TIMEOUT: Duration = Duration::from_secs(15);
+/// The longest that a host may take until a session is open, in times of that for a connection.
+const CONNECT_TIMES: u32 = 3;
 
 /// Which host is tried first, in this process, where only one that takes writes will do. It is one for all URLs: a process
 /// works with one database, and with another URL it is a guess that may be wrong. So a caller that gives up moves the next
@@ -35,18 +35,24 @@ pub(super) struct Hosts {
 
 impl Hosts {
     pub(super) fn of(config: &Config) -> Self {
-        let limit = HOST_TIMEOUT.max(config.get_connect_timeout().copied().unwrap_or_default() * 2);
+        let connect = config.get_connect_timeout().copied().unwrap_or(CONNECT_TIMEOUT);
+        let limit = connect.saturating_mul(CONNECT_TIMES);
         Self { each: each_alone(config), limit }
     }
 
-    /// Opens a session of one of the hosts. The task drives its connection.
-    pub(super) async fn open(&self, tls: &PostgresTls) -> Result<(Client, JoinHandle<()>), Error> {
-        self.open_first(tls, &FIRST).await
+    /// Opens a session of one of the hosts, which begins with the statements `begin`. The task drives its connection.
+    pub(super) async fn open(
+        &self,
+        tls: &PostgresTls,
+        begin: &str,
+    ) -> Result<(Client, JoinHandle<()>), Error> {
+        self.open_first(tls, begin, &FIRST).await
     }
 
     async fn open_first(
         &self,
         tls: &PostgresTls,
+        begin: &str,
         first: &AtomicUsize,
     ) -> Result<(Client, JoinHandle<()>), Error> {
         let count = self.each.len();
@@ -61,32 +67,30 @@ impl Hosts {
         let mut failed = None;
         for at in start..start + count {
             keep(at + 1);
-            match self.open_at(&self.each[at % count], tls.clone()).await {
-                Ok(opened) => {
+            let opened = open_at(&self.each[at % count], tls.clone(), begin);
+            match tokio::time::timeout(self.limit, opened).await {
+                Ok(Ok(opened)) => {
                     keep(at);
                     return Ok(opened);
                 }
-                Err(error) => failed = Some(error),
+                Ok(Err(error)) => failed = Some(error),
+                Err(_) => failed = Some(unanswered(self.limit).await),
             }
         }
         Err(failed.expect("there is at least one entry"))
     }
+}
 
-    async fn open_at(&self, config: &Config, tls: PostgresTls) -> Result<(Client, JoinHandle<()>), Error> {
-        let Ok(opened) = tokio::time::timeout(self.limit, config.connect(tls)).await else {
-            return Err(unanswered(self.limit).await);
-        };
-        let (client, connection) = opened?;
-        let process = config.get_application_name().unwrap_or_default().to_owned();
-        let task = tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::warn!(
-                    event = "postgres.connection_lost", process, %error, "a connection to Postgres ended"
-                );
-            }
-        });
-        Ok((client, task))
-    }
+async fn open_at(config: &Config, tls: PostgresTls, begin: &str) -> Result<(Client, JoinHandle<()>), Error> {
+    let (client, connection) = config.connect(tls).await?;
+    let process = config.get_application_name().unwrap_or_default().to_owned();
+    let task = tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            tracing::warn!(event = "postgres.connection_lost", process, %error, "a connection to Postgres ended");
+        }
+    });
+    client.batch_execute(begin).await?;
+    Ok((client, task))
 }
 
 /// The settings for each host alone. Hosts that are tried in any order, and a list that tokio-postgres refuses, stay
@@ -200,7 +204,7 @@ mod tests {
         let (config, tls) =
             settings_of(&format!("postgres://u@{address},{address}/d?sslmode=disable")).unwrap();
         let hosts = Hosts { limit: Duration::from_millis(50), ..Hosts::of(&config) };
-        let error = hosts.open(&tls).await.unwrap_err();
+        let error = hosts.open(&tls, "").await.unwrap_err();
         assert!(is_away(&error), "{error:?}");
         assert!(
             redacted(&error).ends_with("the server did not answer within 0.05 s"),
@@ -218,11 +222,11 @@ mod tests {
             let (config, tls) = settings_of(&url).unwrap();
             let (hosts, first) = (Hosts::of(&config), AtomicUsize::new(0));
             tokio::select! {
-                _ = hosts.open_first(&tls, &first) => panic!("no server answers"),
+                _ = hosts.open_first(&tls, "", &first) => panic!("no server answers"),
                 accepted = one.accept() => drop(accepted.unwrap()),
             }
             tokio::select! {
-                _ = hosts.open_first(&tls, &first) => panic!("no server answers"),
+                _ = hosts.open_first(&tls, "", &first) => panic!("no server answers"),
                 accepted = accepted_by.accept() => drop(accepted.unwrap()),
             }
         }
@@ -246,10 +250,9 @@ mod tests {
     }
 
     #[test]
-    fn a_host_may_take_twice_as_long_as_its_connection() {
-        for (url, limit) in
-            [("postgres://a@h/b", HOST_TIMEOUT), ("host=h connect_timeout=60", Duration::from_mins(2))]
-        {
+    fn a_host_may_take_three_times_as_long_as_its_connection() {
+        for (url, limit) in [("postgres://a@h/b", 15), ("host=h connect_timeout=1", 3)] {
+            let limit = Duration::from_secs(limit);
             assert_eq!(Hosts::of(&settings_of(url).unwrap().0).limit, limit, "{url}");
         }
     }

@@ -108,9 +108,7 @@ impl Sessions {
     /// statements still queued and closed the session, or when the server goes away. Aborting it with the client would lose
     /// those statements, such as the rollback of a dropped transaction.
     pub(super) async fn open(&self) -> Result<(Client, JoinHandle<()>), Error> {
-        let (client, task) = self.hosts.open(&self.tls).await?;
-        client.batch_execute(&self.begin).await?;
-        Ok((client, task))
+        self.hosts.open(&self.tls, &self.begin).await
     }
 }
 
@@ -127,9 +125,8 @@ pub async fn check_sessions(database_url: &str) -> Result<(), SessionsError> {
     let check = async {
         let (config, tls) = settings_of(database_url)?;
         let hosts = Hosts::of(&config);
-        let (first, _) = hosts.open(&tls).await?;
-        first.batch_execute(&mark("first")).await?;
-        let (second, _) = hosts.open(&tls).await?;
+        let (first, _) = hosts.open(&tls, &mark("first")).await?;
+        let (second, _) = hosts.open(&tls, "").await?;
         let is_shared = are_shared(&first, &second).await?;
         for client in [&first, &second] {
             client.batch_execute(&format!("RESET {MARK}")).await?;

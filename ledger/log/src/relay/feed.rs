@@ -5,6 +5,7 @@
 //! in its place: then those after it may be stored behind a gap, which the next relay finds ([`last_published`]).
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use farthing_core::partition::Partition;
 use futures_util::StreamExt as _;
 use futures_util::future::try_join_all;
 use serde::Deserialize;
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::message::{self, Message, Published};
@@ -23,7 +25,7 @@ use super::stream::{self, Extent, LOOK_BACK};
 use super::{Error, nats};
 use crate::nats_names::NatsNames;
 use crate::reader;
-use crate::tail::Follower;
+use crate::tail::{Batches, Follower};
 
 /// The events that are packed into messages at once, about. The tail reads a busy log every 20 ms, so they
 /// are gathered already and no message waits for more.
@@ -147,9 +149,14 @@ impl Feed {
         self.acknowledged
     }
 
-    /// Reads the next events, publishes a message, receives an acknowledgement or checks the stream,
-    /// whichever is due first.
-    pub(super) async fn step(&mut self, follower: &Follower) -> Result<(), Error> {
+    /// The position published last.
+    pub(super) const fn position(&self) -> i64 {
+        self.position
+    }
+
+    /// Takes the next events of `news`, publishes a message, receives an acknowledgement or checks the stream, whichever is
+    /// due first.
+    pub(super) async fn step(&mut self, news: &mut mpsc::Receiver<Batches>) -> Result<(), Error> {
         let deadline = self.awaited.front().map(|awaited| awaited.deadline);
         let ack_timeout = async {
             match deadline {
@@ -164,8 +171,8 @@ impl Feed {
             () = ack_timeout => Err(Error::AckTimeout),
             () = tokio::time::sleep_until(self.next_check) => self.check().await,
             () = std::future::ready(()), if may_send && !self.unsent.is_empty() => self.publish().await,
-            batches = follower.next_batches(self.partition, self.position, READ_EVENTS), if self.unsent.is_empty() => {
-                self.unsent = message::pack(batches?, self.client.max_payload());
+            Some(batches) = news.recv(), if self.unsent.is_empty() => {
+                self.unsent = message::pack(batches, self.client.max_payload());
                 Ok(())
             }
         }
@@ -218,6 +225,22 @@ impl Feed {
         let deadline = Instant::now() + ACK_TIMEOUT;
         self.awaited.push_back(AwaitedAck { sequence, position: self.position, deadline });
         Ok(())
+    }
+}
+
+/// Reads the events of a partition after `position` into `news`. It reads on while the feed checks its stream, however long a
+/// read takes, and reads no further before the last ones were taken.
+pub(super) async fn read(
+    follower: &Follower,
+    partition: Partition,
+    mut position: i64,
+    news: &mpsc::Sender<Batches>,
+) -> Result<Infallible, Error> {
+    loop {
+        let place = news.reserve().await.map_err(|_| Error::Changed("the feed is not open any more"))?;
+        let batches = follower.next_batches(partition, position, READ_EVENTS).await?;
+        position = batches.last().map_or(position, |(batch, _)| batch.last_position());
+        place.send(batches);
     }
 }
 

@@ -17,6 +17,7 @@ use std::time::Duration;
 use async_nats::{Client, jetstream};
 use farthing_core::partition::Partition;
 use futures_util::future::try_join_all;
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -205,12 +206,20 @@ impl Relay<'_> {
         let client = self.client.clone();
         let mut feed =
             Feed::resume(client, (db, &self.follower), &self.names, partition, self.replicas).await?;
-        loop {
-            self.metrics.published(partition, feed.acknowledged());
-            if self.lock.is_lost() {
-                return Err(Error::LockLost);
+        let (sender, mut news) = mpsc::channel(1);
+        let position = feed.position();
+        let publish = async {
+            loop {
+                self.metrics.published(partition, feed.acknowledged());
+                if self.lock.is_lost() {
+                    return Err(Error::LockLost);
+                }
+                feed.step(&mut news).await?;
             }
-            feed.step(&self.follower).await?;
+        };
+        tokio::select! {
+            ended = feed::read(&self.follower, partition, position, &sender) => ended,
+            ended = publish => ended,
         }
     }
 }

@@ -21,6 +21,7 @@ use tokio_util::task::TaskTracker;
 pub use self::follower::Follower;
 use self::front::Front;
 pub use self::heads::{Lag, SeenHeads};
+pub(crate) use self::page::Batches;
 pub use self::page::Page;
 use self::window::{Lookup, Window};
 use super::connect::Role;
