@@ -21,6 +21,9 @@ use crate::{HEAL, instance, put_away, rounds, run};
 /// Customers on the free plan, and as many on the paid one.
 const SUBSCRIBERS: usize = 20;
 
+/// More payments than a round of a gateway carries out.
+const MORE_THAN_A_ROUND: usize = 40;
+
 const DAY: i64 = 86_400;
 
 const CHARGED: &str = "SELECT payment_id, amount::text, declined IS NULL, asked FROM test_processor.charge";
@@ -35,6 +38,12 @@ const HOLD_THE_HEAD: &str = "BEGIN; SELECT position FROM ledger.heads FOR UPDATE
 
 /// Blocks the processor.
 const HOLD_THE_PROCESSOR: &str = "BEGIN; LOCK TABLE test_processor.charge IN SHARE MODE";
+
+/// Keeps states from being stored.
+const HOLD_THE_STATES: &str = "BEGIN; LOCK TABLE ledger.state IN SHARE MODE";
+
+/// Payments that are open, by their stored states.
+const STORED_PAYMENTS: &str = "SELECT count(*) FROM ledger.state WHERE kind = 'payment'";
 
 /// Ends the sessions of dead processes that still wait for a lock.
 const DROP_WHAT_WAITS: &str = "\
@@ -55,6 +64,11 @@ impl Shop {
     }
 
     async fn of(merchant: Merchant) -> Self {
+        Self::of_paying(merchant, SUBSCRIBERS, SUBSCRIBERS).await
+    }
+
+    /// With so many customers on the free plan, and so many on the paid one.
+    async fn of_paying(merchant: Merchant, on_free: usize, on_paid: usize) -> Self {
         let instance = merchant.instance;
         let plan = |name: &str, price: &str| {
             json!({
@@ -66,9 +80,11 @@ impl Shop {
         let paid_plan = merchant.post("/v1/plans", &plan("paid", "3")).await.expect(201);
         let (mut free, mut paid) = (Vec::new(), Vec::new());
         let id = |subscription: &Value| subscription["subscription_id"].as_str().unwrap().to_owned();
-        for number in 0..SUBSCRIBERS {
+        for number in 0..on_free {
             let customer = merchant.customer_called(&format!("free {number}"), "0").await;
             free.push(id(&merchant.subscribe(&customer, &free_plan, Means::None).await));
+        }
+        for number in 0..on_paid {
             let customer = merchant.customer_called(&format!("paid {number}"), "0").await;
             paid.push(id(&merchant.subscribe(&customer, &paid_plan, Means::Card(PAYS)).await));
         }
@@ -162,7 +178,7 @@ impl Shop {
         held.sql.batch_execute(HOLD_THE_PROCESSOR).await.unwrap();
         self.day().await;
         within(HEAL, "every payment is requested", async || {
-            (self.renewal_payments().await.len() == SUBSCRIBERS * times).then_some(())
+            (self.renewal_payments().await.len() == self.paid.len() * times).then_some(())
         })
         .await;
         held
@@ -275,6 +291,25 @@ fn gateways_that_die_during_renewals_leave_one_renewal_and_one_charge_of_each() 
         }
         let report = shop.instance.operate(&["log", "verify"]).await;
         assert_eq!(report["ok"], true, "{report}");
+        put_away(shop.instance).await;
+    });
+}
+
+#[test]
+fn all_payments_are_carried_out_while_no_state_can_be_stored() {
+    run(async {
+        let shop = Shop::of_paying(Merchant::of(instance().await).await, 0, MORE_THAN_A_ROUND).await;
+        let processor = shop.day_of_a_silent_processor(1).await;
+        let states = shop.instance.log().await;
+        within(HEAL, "each open payment is stored", async || {
+            let open: i64 = states.sql.query_one(STORED_PAYMENTS, &[]).await.unwrap().get(0);
+            (usize::try_from(open) == Ok(MORE_THAN_A_ROUND)).then_some(())
+        })
+        .await;
+        states.sql.batch_execute(HOLD_THE_STATES).await.unwrap();
+        processor.sql.batch_execute("ROLLBACK").await.unwrap();
+        shop.are_renewed(1, None).await;
+        states.sql.batch_execute("ROLLBACK").await.unwrap();
         put_away(shop.instance).await;
     });
 }

@@ -1,4 +1,4 @@
-//! Exponential backoff per failed payment. Each round has a separate quota for retries, taken in the order of their due
+//! Which payments a round leaves out of its look for open ones, and exponential backoff per failed payment. Each round has a separate quota for retries, taken in the order of their due
 //! times. So retries never delay new payments, and every failed payment is retried, however many there are.
 
 use std::collections::HashMap;
@@ -17,6 +17,10 @@ const MAX_DELAY: Duration = Duration::from_mins(5);
 /// The most payments that are kept. Beyond that, all are dropped and their backoff starts from scratch.
 const MAX_PAYMENTS: usize = 20_000;
 
+/// How long a payment that has ended is left out. Its stored state, which says that it is open, is behind the log. If it is
+/// for longer, the payment is looked at again, and found to have ended.
+const STORED_WITHIN: Duration = Duration::from_secs(5);
+
 /// A payment to carry out, and the partition of its merchant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct DuePayment {
@@ -30,17 +34,19 @@ struct FailedPayment {
     retry_at: Instant,
 }
 
-/// The payments whose last attempt of this process failed.
+/// The payments whose last attempt of this process failed, and those that it found to have ended.
 #[derive(Debug, Default)]
 pub(super) struct RetryBackoff {
     failed: HashMap<DuePayment, FailedPayment>,
+    /// With the time until which they are left out.
+    ended: HashMap<DuePayment, Instant>,
 }
 
 impl RetryBackoff {
-    /// The ids of all failed payments of `partition`.
-    pub(super) fn ids(&self, partition: Partition) -> Vec<String> {
-        let failed = self.failed.keys().filter(|open| open.partition == partition);
-        failed.map(|open| open.payment_id.to_string()).collect()
+    /// The ids of all payments of `partition` that are not to be looked for.
+    pub(super) fn left_out(&self, partition: Partition) -> Vec<String> {
+        let known = self.failed.keys().chain(self.ended.keys()).filter(|known| known.partition == partition);
+        known.map(|known| known.payment_id.to_string()).collect()
     }
 
     /// At most `limit` payments whose retry is due at `now`, the longest overdue first.
@@ -62,14 +68,20 @@ impl RetryBackoff {
             .insert(payment, FailedPayment { attempts: attempts.saturating_add(1), retry_at: now + delay });
     }
 
-    /// Forgets the payments of all partitions but `led`: they are another gateway's work.
-    pub(super) fn keep(&mut self, led: &[Partition]) {
+    /// Forgets the payments of all partitions but `led`, which are another gateway's work, and those that ended a while before
+    /// `now`.
+    pub(super) fn keep(&mut self, led: &[Partition], now: Instant) {
         self.failed.retain(|payment, _| led.contains(&payment.partition));
+        self.ended.retain(|payment, until| led.contains(&payment.partition) && *until > now);
     }
 
-    /// Forgets a payment that has ended.
-    pub(super) fn ended(&mut self, payment: DuePayment) {
+    /// Records at `now` that a payment has ended.
+    pub(super) fn ended(&mut self, payment: DuePayment, now: Instant) {
         self.failed.remove(&payment);
+        if self.ended.len() >= MAX_PAYMENTS {
+            self.ended.clear();
+        }
+        self.ended.insert(payment, now + STORED_WITHIN);
     }
 }
 
@@ -87,8 +99,8 @@ mod tests {
 
     /// A round: at most `quota` payments that have not been tried, the oldest first, and at most `quota` retries.
     fn round(backoff: &RetryBackoff, open: u128, quota: usize, now: Instant) -> Vec<DuePayment> {
-        let failed = backoff.ids(PARTITION);
-        let new = (0..open).map(payment).filter(|open| !failed.contains(&open.payment_id.to_string()));
+        let left_out = backoff.left_out(PARTITION);
+        let new = (0..open).map(payment).filter(|open| !left_out.contains(&open.payment_id.to_string()));
         new.take(quota).chain(backoff.due(now, quota)).collect()
     }
 
@@ -120,8 +132,19 @@ mod tests {
         let moved = DuePayment { partition: Partition::new(4), ..payment(1) };
         backoff.failed(payment(0), now);
         backoff.failed(moved, now);
-        backoff.keep(&[PARTITION]);
+        backoff.keep(&[PARTITION], now);
         assert_eq!(backoff.due(now + MAX_DELAY, 10), [payment(0)]);
+    }
+
+    #[test]
+    fn a_payment_that_has_ended_is_left_out_until_its_state_must_be_stored() {
+        let (mut backoff, now) = (RetryBackoff::default(), Instant::now());
+        for number in 0..10 {
+            backoff.ended(payment(number), now);
+        }
+        assert_eq!(round(&backoff, 11, 10, now), [payment(10)], "the next one follows");
+        backoff.keep(&[PARTITION], now + STORED_WITHIN);
+        assert_eq!(round(&backoff, 11, 1, now), [payment(0)], "it is looked at again");
     }
 
     #[test]
@@ -138,7 +161,7 @@ mod tests {
             now += delay;
         }
         assert_eq!(delays, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]);
-        backoff.ended(payment(0));
-        assert!(backoff.ids(PARTITION).is_empty() && backoff.due(now + MAX_DELAY, 1).is_empty());
+        backoff.ended(payment(0), now);
+        assert!(backoff.due(now + MAX_DELAY, 1).is_empty());
     }
 }

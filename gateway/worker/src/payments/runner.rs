@@ -33,7 +33,7 @@ const CONCURRENCY: usize = 16;
 /// The time between two rounds, unless a notification ends it or the last round found work.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Open payments of a partition, without those whose last attempt by this process failed: the oldest of each merchant, then
+/// Open payments of a partition, without those whose last attempt by this process failed or ended them: the oldest of each merchant, then
 /// the second oldest of each, and so on, so that no merchant with many renewals comes before all others.
 const OPEN_PAYMENTS: &str = "\
 WITH oldest AS (
@@ -124,10 +124,10 @@ async fn payment_round(
     led: &[Partition],
     backoff: &mut RetryBackoff,
 ) -> Result<bool, Error> {
-    backoff.keep(led);
+    backoff.keep(led, Instant::now());
     let (mut open, mut failed) = (Vec::new(), None);
     for partition in led {
-        match open_payments(payments, *partition, &backoff.ids(*partition)).await {
+        match open_payments(payments, *partition, &backoff.left_out(*partition)).await {
             Ok(found) => open.extend(found),
             Err(error) => failed = Some(error),
         }
@@ -140,7 +140,7 @@ async fn payment_round(
         for (open, outcome) in chunk.iter().zip(outcomes) {
             match outcome {
                 Ok(_) => {
-                    backoff.ended(*open);
+                    backoff.ended(*open, Instant::now());
                     ended = true;
                 }
                 Err(error) => {
