@@ -19,6 +19,7 @@ use farthing_schema::citus;
 use farthing_schema::read_model::ReadModel;
 use tokio::time::Instant;
 use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
 
 use crate::checkpoint::{self, Advance};
 use crate::idle_spans::IdleSpans;
@@ -197,6 +198,13 @@ pub(crate) async fn project<P: Projection>(source: &Source, idle_spans: &IdleSpa
                 tracing::error!(event = "projection.stopped", model, %error, "the projection cannot continue");
                 delay = UNREADABLE_RETRY;
             }
+            Error::Database(source) if source.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {
+                tracing::info!(
+                    event = "projection.held_up",
+                    model,
+                    "a comparison of the read model holds it up"
+                );
+            }
             Error::Database(source) if source.as_db_error().is_some() => {
                 tracing::error!(event = "projection.restarted", model, %error, "the projection starts again");
             }
@@ -365,7 +373,7 @@ impl Generation {
         let statements = Statements::new(schema);
         let client = writers.connection().await?;
         client.execute(&statements.sql(checkpoint::ADD_PARTITIONS), &[]).await.map_err(|error| {
-            let missing = error.code() == Some(&tokio_postgres::error::SqlState::UNDEFINED_TABLE);
+            let missing = error.code() == Some(&SqlState::UNDEFINED_TABLE);
             if missing { Error::NotMigrated(model.name()) } else { error.into() }
         })?;
         let rows = client.query(&statements.sql(checkpoint::SELECT), &[]).await?;

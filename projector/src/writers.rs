@@ -13,8 +13,11 @@ use crate::engine::Error;
 /// A batch that a crash loses is folded again from the log.
 const NO_WAIT_FOR_DISK: &str = "synchronous_commit = off";
 
-/// How long a transaction may take. It may wait for a comparison of its read model, and is begun again then.
-const ANSWER_TIMEOUT: Duration = Duration::from_mins(5);
+/// A transaction may wait for a comparison of its read model, and is begun again then.
+const LOCK_TIMEOUT: &str = "lock_timeout = '20s'";
+
+/// How long a transaction may take. It is longer than it waits for a lock.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long a connection may be idle before it is asked whether Postgres still answers on it.
 const UNCHECKED: Duration = Duration::from_secs(1);
@@ -26,7 +29,7 @@ pub(crate) struct Writers(Pool);
 impl Writers {
     /// At most so many `connections`, opened when they are needed.
     pub(crate) fn new(database_url: &str, connections: usize) -> Result<Self, Error> {
-        let sessions = Sessions::of(database_url, Role::Projector)?.with(NO_WAIT_FOR_DISK);
+        let sessions = Sessions::of(database_url, Role::Projector)?.with(NO_WAIT_FOR_DISK).with(LOCK_TIMEOUT);
         Ok(Self(
             pool_of(sessions, connections, UNCHECKED)
                 .map_err(|error| Error::NoConnection(error.to_string()))?,

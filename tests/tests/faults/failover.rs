@@ -9,11 +9,11 @@ use farthing_tests::postgres_server::PostgresServer;
 use farthing_tests::scratch::operate;
 use farthing_tests::side_gateway::SideGateway;
 use farthing_tests::side_projector::SideProjector;
-use farthing_tests::wait::eventually;
+use farthing_tests::wait::{eventually, within};
 use serde_json::{Value, json};
 use tokio_postgres::Client;
 
-use crate::{put_away, run};
+use crate::{HEAL, put_away, run};
 
 /// A merchant's customers, at the gateway.
 struct Shop {
@@ -30,13 +30,13 @@ impl Shop {
     async fn create(&self, name: &str, count: usize) {
         for number in 0..count {
             let reference = format!("{name}-{number}");
-            let created = eventually("a customer is created", async || {
+            let created = within(2 * HEAL, "a customer is created", async || {
                 let request = Request::new("POST", "/v1/customers").json(&json!({"reference_id": reference}));
                 self.send(request).await.filter(|response| response.status == 201)
             })
             .await;
             let path = format!("/v1/customers/{}", created.json()["customer_id"].as_str().unwrap());
-            eventually("it is shown", async || {
+            within(2 * HEAL, "it is shown", async || {
                 self.send(Request::new("GET", &path)).await.filter(|shown| shown.status == 200)
             })
             .await;

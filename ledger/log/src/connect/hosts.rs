@@ -59,18 +59,13 @@ impl Hosts {
         // A host that may be read only is not to be kept to.
         let is_kept = self.each[0].get_target_session_attrs() == TargetSessionAttrs::ReadWrite;
         let start = if is_kept { first.load(Ordering::Relaxed) % count } else { 0 };
-        let keep = |at: usize| {
-            if is_kept && count > 1 {
-                first.store(at % count, Ordering::Relaxed);
-            }
-        };
         let mut failed = None;
-        for at in start..start + count {
-            keep(at + 1);
-            let opened = open_at(&self.each[at % count], tls.clone(), begin);
+        for at in (start..start + count).map(|at| at % count) {
+            let attempt = Attempt { first: Some(first).filter(|_| is_kept), at, next: (at + 1) % count };
+            let opened = open_at(&self.each[at], tls.clone(), begin);
             match tokio::time::timeout(self.limit, opened).await {
                 Ok(Ok(opened)) => {
-                    keep(at);
+                    attempt.has_succeeded();
                     return Ok(opened);
                 }
                 Ok(Err(error)) => failed = Some(error),
@@ -78,6 +73,31 @@ impl Hosts {
             }
         }
         Err(failed.expect("there is at least one entry"))
+    }
+}
+
+/// An attempt to open a session of a host. If it fails, or who waits for it gives up, the next host is tried first.
+struct Attempt<'a> {
+    /// Which host is tried first; `None` if it is not kept.
+    first: Option<&'a AtomicUsize>,
+    at: usize,
+    next: usize,
+}
+
+impl Attempt<'_> {
+    fn has_succeeded(mut self) {
+        if let Some(first) = self.first.take() {
+            first.store(self.at, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        if let Some(first) = self.first {
+            // Another attempt may have moved on meanwhile.
+            let _ = first.compare_exchange(self.at, self.next, Ordering::Relaxed, Ordering::Relaxed);
+        }
     }
 }
 
