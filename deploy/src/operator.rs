@@ -6,12 +6,12 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use chrono::{DateTime, Utc};
 use farthing_api::HttpPeers;
-use farthing_core::command::to_millisecond;
 use farthing_core::command::wire::WireCommand;
 use farthing_core::ids::{CustomerId, MerchantId, Mint, SecretKeyId};
 use farthing_core::partition::Partition;
 use farthing_core::state::StateKey;
 use farthing_log::appender::{self, QueueLimits};
+use farthing_log::clock::Clock;
 use farthing_log::connect::Role;
 use farthing_log::directory;
 use farthing_log::leases::Leads;
@@ -45,6 +45,8 @@ pub(crate) struct Operator {
     pub(crate) mint: Mint,
     database_url: String,
     reads: ReadPool,
+    /// Postgres's clock.
+    clock: Arc<Clock>,
     stop: CancellationToken,
     tasks: TaskTracker,
     /// Ends the ledger's threads after an error too: they would keep the process.
@@ -59,8 +61,13 @@ impl Operator {
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         let reads = pool(&database_url, READ_CONNECTIONS).context("cannot connect to the database")?;
         let reads = ReadPool::new(reads);
+        let clock = Arc::<Clock>::default();
+        let connection = reads.connection().await.context("cannot connect to the database")?;
+        let measured = clock.measure(&connection).await;
+        measured.context("the time of the database cannot be read")?;
+        drop(connection);
         let end = stop.clone().drop_guard();
-        Ok(Self { instance, mint: Mint::default(), database_url, reads, stop, tasks, _end: end })
+        Ok(Self { instance, mint: Mint::default(), database_url, reads, clock, stop, tasks, _end: end })
     }
 
     /// Starts the ledger. If there is no gateway, this process leads `partition` until its end.
@@ -69,11 +76,11 @@ impl Operator {
             database_url: self.database_url.clone(),
             role: Role::Gateway,
             // A name of its own: two operators at once must not take each other's lease for their own.
-            writer: format!("operator {}", Mint::default().next(Self::now())),
+            writer: format!("operator {}", Mint::default().next(self.now())),
             nats: None,
             queue: QueueLimits::default(),
             reads: self.reads.clone(),
-            clock: Arc::default(),
+            clock: Arc::clone(&self.clock),
             peers: Arc::new(HttpPeers::new(&self.instance.server_key, self.stop.clone(), &self.tasks)),
             address: None,
             delivers: false,
@@ -85,9 +92,9 @@ impl Operator {
         Ledger::start(config, self.instance.partitions, &leaving, &self.tasks)
     }
 
-    /// The current time, in the log's precision of a millisecond.
-    pub(crate) fn now() -> DateTime<Utc> {
-        to_millisecond(Utc::now())
+    /// The current time by Postgres's clock, in the log's precision of a millisecond.
+    pub(crate) fn now(&self) -> DateTime<Utc> {
+        self.clock.now()
     }
 
     /// The partition of a merchant.

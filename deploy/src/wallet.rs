@@ -89,7 +89,7 @@ async fn credit_target(
             .context("nothing was changed")?,
         CreditTarget::Merchant(id) => operator.partition_of(id),
     };
-    let now = Operator::now();
+    let now = operator.now();
     let credit_id = CreditId::new(operator.mint.next(now));
     let command = CreditWallet { credit_id, target, amount, reason, now };
     operator.submit(partition, command).await

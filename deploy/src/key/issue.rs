@@ -43,7 +43,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
 }
 
 async fn issue(operator: &Operator, merchant_id: MerchantId, name: String) -> Result<Issued> {
-    let now = Operator::now();
+    let now = operator.now();
     let raw = secret::new_secret_key(operator.instance.mode);
     let secret_key_id = SecretKeyId::new(operator.mint.next(now));
     let key_hash = operator.instance.server_key.hash(raw.reveal());

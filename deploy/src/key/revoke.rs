@@ -41,6 +41,6 @@ pub(crate) async fn run(args: Args) -> Result<()> {
 async fn revoke(operator: &Operator, secret_key_id: SecretKeyId) -> Result<MerchantId> {
     let partition = operator.partition_of_key(secret_key_id).await?;
     let partition = partition.context(SecretKeyRefusal::NotFound).context("nothing was changed")?;
-    let command = RevokeSecretKey { revoker: Revoker::Operator, secret_key_id, now: Operator::now() };
+    let command = RevokeSecretKey { revoker: Revoker::Operator, secret_key_id, now: operator.now() };
     operator.submit(partition, command).await
 }

@@ -45,7 +45,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
 }
 
 async fn create(operator: &Operator, name: String) -> Result<Created> {
-    let now = Operator::now();
+    let now = operator.now();
     let raw = secret::new_secret_key(operator.instance.mode);
     let merchant_id = MerchantId::new(operator.mint.next(now));
     let wallet_id = WalletId::new(operator.mint.next(now));

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use tokio::time::Instant;
+use tokio_postgres::Client;
 
 /// Measurements that took longer are ignored as too imprecise.
 const MAX_ROUND_TRIP: Duration = Duration::from_secs(1);
@@ -39,6 +40,14 @@ impl Clock {
     /// A clock that showed this time when it began.
     pub(crate) fn at(began: Instant, began_at_ms: i64) -> Self {
         Self { began, began_at_ms: began_at_ms.into(), is_measured: AtomicBool::new(false) }
+    }
+
+    /// Asks Postgres for its time.
+    pub async fn measure(&self, client: &Client) -> Result<(), tokio_postgres::Error> {
+        let asked = Instant::now();
+        let theirs = client.query_one("SELECT clock_timestamp()", &[]).await?.try_get(0)?;
+        self.measured(theirs, asked.elapsed());
+        Ok(())
     }
 
     /// Records a measurement: Postgres's clock showed `theirs` at some time within the last `took`.

@@ -1,8 +1,13 @@
 //! The operator's commands: they use the same decisions as the gateway, and bad input changes nothing.
 
+use chrono::{DateTime, Utc};
 use farthing_tests::client::Request;
+use farthing_tests::faketime::faketime;
+use farthing_tests::instance::{Instance, program, program_under};
 use farthing_tests::merchant::Merchant;
 use farthing_tests::run;
+use serde_json::Value;
+use tokio::process::Command;
 
 #[test]
 fn a_merchant_has_a_wallet_and_a_key_that_is_shown_once() {
@@ -27,6 +32,29 @@ fn a_credit_adds_exactly_its_amount() {
         assert_eq!(merchant.balance(&customer).await, "3.6234567891");
         merchant.credit_own("7").await;
         assert_eq!(merchant.own_balance().await, "7.0000000000");
+    });
+}
+
+#[test]
+fn a_command_has_the_time_of_postgres_whatever_the_clock_of_its_machine_shows() {
+    run(async {
+        let instance = Instance::shared().await;
+        let Some(wrapper) = faketime(3_600) else { return };
+        let mut command = Command::from(program_under(&wrapper.each_ref().map(String::as_str)));
+        command.args(["merchant", "create", "--name", "a merchant", "--json"]);
+        command.args(["--database-url", &instance.ready().database_url]);
+        let output = command.output().await.unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let merchant: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let log = instance.log().await;
+        let id = merchant["merchant_id"].as_str().unwrap();
+        let events = log.of_merchant(id, 0).await;
+        let now =
+            log.sql.query_one("SELECT clock_timestamp()", &[]).await.unwrap().get::<_, DateTime<Utc>>(0);
+        assert!(
+            !events.is_empty() && events.iter().all(|event| event.occurred_at <= now),
+            "{now}: {events:?}"
+        );
     });
 }
 
@@ -168,7 +196,7 @@ fn merchants_are_listed_page_by_page_in_order_of_creation() {
         let page = first.instance.operate(&after).await;
         assert_eq!(page["data"].as_array().unwrap().len(), 1);
         assert!(page["data"][0]["merchant_id"].as_str().unwrap() > first.id.as_str());
-        let text = tokio::process::Command::new(farthing_tests::instance::program())
+        let text = Command::new(program())
             .args(["merchant", "list", "--database-url", &first.instance.ready().database_url])
             .output()
             .await
@@ -180,14 +208,14 @@ fn merchants_are_listed_page_by_page_in_order_of_creation() {
 #[test]
 fn commands_without_a_database_say_that_they_need_one() {
     run(async {
-        let output = tokio::process::Command::new(farthing_tests::instance::program())
+        let output = Command::new(program())
             .args(["merchant", "create"])
             .env_remove("FARTHING_DATABASE_URL")
             .output()
             .await
             .unwrap();
         assert_eq!(output.status.code(), Some(2));
-        let output = tokio::process::Command::new(farthing_tests::instance::program())
+        let output = Command::new(program())
             .args(["merchant", "create", "--database-url", "postgres://nobody@127.0.0.1:1/none"])
             .output()
             .await
@@ -199,7 +227,7 @@ fn commands_without_a_database_say_that_they_need_one() {
 #[test]
 fn the_values_in_the_ready_file_work() {
     run(async {
-        let instance = farthing_tests::instance::Instance::shared().await;
+        let instance = Instance::shared().await;
         let ready = instance.ready();
         assert!(ready.base_url.ends_with("/v1/"));
         assert_eq!(ready.gateways.len(), 2);
@@ -240,7 +268,7 @@ fn a_second_launcher_on_the_same_data_is_refused_and_changes_nothing() {
     run(async {
         let merchant = Merchant::new().await;
         let before = merchant.instance.ready();
-        let output = tokio::process::Command::new(farthing_tests::instance::program())
+        let output = Command::new(program())
             .args(["dev", "--listen", "127.0.0.1:0", "--data"])
             .arg(&merchant.instance.data)
             .stdin(std::process::Stdio::null())

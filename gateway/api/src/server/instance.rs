@@ -1,6 +1,6 @@
 //! What a gateway must learn from the database before it serves, and what it waits for there.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use farthing_core::partition::Partitions;
 use farthing_core::secret::{Mode, ServerKey};
@@ -21,8 +21,6 @@ const START_RETRY: Duration = Duration::from_secs(1);
 
 /// The time between two looks at what a gateway of a new release waits for.
 const UPGRADE_POLL: Duration = Duration::from_millis(200);
-
-const CLOCK: &str = "SELECT clock_timestamp()";
 
 const INSTANCE: &str = "SELECT server_key, mode FROM ledger.instance";
 
@@ -56,9 +54,7 @@ pub(super) async fn instance(config: &Config, clock: &Clock) -> Result<Instance,
 async fn read_instance(config: &Config, clock: &Clock, waits: &Gauge) -> Result<Instance, Error> {
     check_sessions(&config.database_url).await?;
     let client = connect::connect(&config.database_url, Role::Gateway).await?;
-    let asked = Instant::now();
-    let theirs = client.query_one(CLOCK, &[]).await?.try_get(0)?;
-    clock.measured(theirs, asked.elapsed());
+    clock.measure(&client).await?;
     let row = client.query_opt(INSTANCE, &[]).await?.ok_or(Error::NotMigrated)?;
     if generations::has_newer_shape(&client).await? {
         return Err(Error::Outdated);
