@@ -26,7 +26,7 @@ use crate::idle_spans::IdleSpans;
 use crate::metrics::Progress;
 use crate::schemas::{Schemas, set_built, unbuilt, writer_lock};
 use crate::writer::{Statements, WriteRows, Writer};
-use crate::writers::{Writers, answered, close_failed};
+use crate::writers::{Writers, close_failed};
 
 /// The largest number of events in one transaction.
 pub(crate) const MAX_EVENTS: usize = 5_000;
@@ -191,19 +191,18 @@ pub(crate) async fn project<P: Projection>(source: &Source, idle_spans: &IdleSpa
     loop {
         let started = Instant::now();
         let Err(error) = follow::<P>(source, idle_spans).await;
+        let is_held_up =
+            matches!(&error, Error::Database(source) if source.code() == Some(&SqlState::LOCK_NOT_AVAILABLE));
+        if is_held_up {
+            tracing::info!(event = "projection.held_up", model, "a lock on the read model holds it up");
+            continue;
+        }
         source.progress.failed();
         let mut delay = backoff.next_delay_after(started.elapsed());
         match &error {
             Error::Unreadable { .. } | Error::Log(reader::Error::Gap { .. }) => {
                 tracing::error!(event = "projection.stopped", model, %error, "the projection cannot continue");
                 delay = UNREADABLE_RETRY;
-            }
-            Error::Database(source) if source.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {
-                tracing::info!(
-                    event = "projection.held_up",
-                    model,
-                    "a comparison of the read model holds it up"
-                );
             }
             Error::Database(source) if source.as_db_error().is_some() => {
                 tracing::error!(event = "projection.restarted", model, %error, "the projection starts again");
@@ -391,7 +390,8 @@ impl Generation {
     ) -> Result<(), Error> {
         let mut client = self.writers.connection().await?;
         let advance = Advance::new(&self.positions, to);
-        let written = answered(write_on(&mut client, &mut self.statements, batches, &advance)).await;
+        let written =
+            self.writers.answered(write_on(&mut client, &mut self.statements, batches, &advance)).await;
         close_failed(client, written)?;
         self.positions.clone_from(to);
         Ok(())

@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::engine::Error;
-use crate::writers::{Writers, answered, close_failed};
+use crate::writers::{Writers, close_failed};
 
 /// The shortest time between two writes.
 const WRITE_INTERVAL: Duration = Duration::from_millis(40);
@@ -98,7 +98,7 @@ impl IdleSpans {
                 client.execute(&statement, &[&partitions, &models, &versions, &starts, &ends]).await?;
                 Ok(())
             };
-            let written = answered(written).await;
+            let written = writers.answered(written).await;
             close_failed(client, written)?;
             tokio::time::sleep_until(written_at + WRITE_INTERVAL).await;
         }

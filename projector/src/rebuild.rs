@@ -123,7 +123,7 @@ async fn build_compared<P: Projection>(
     let schema = format!("{name}_g{number}");
     citus::create_schema(live, &schema, &model.ddl(&schema, number)).await?;
 
-    let mut new = Generation::open(Writers::new(database_url, 1)?, model, &schema).await?;
+    let mut new = Generation::open(Writers::patient(database_url)?, model, &schema).await?;
     let reader = Reader::connect(database_url, Role::Projector).await?;
     loop {
         let target = live_checkpoint(live, model, name).await?.positions;

@@ -60,7 +60,7 @@ async fn audit_model<P: Projection>(
     let number = live_checkpoint(client, model, live).await?.generation + 1;
     let copy = format!("{live}_g{number}");
     citus::create_schema(client, &copy, &model.ddl(&copy, number)).await?;
-    let generation = Generation::open(Writers::new(database_url, 1)?, model, &copy).await?;
+    let generation = Generation::open(Writers::patient(database_url)?, model, &copy).await?;
     let reader = Reader::connect(database_url, Role::Projector).await?;
     let mut rows = RowAudit { model, live, copy: &copy, generation, reader, tallies, progress };
     let audited = rows.partitions::<P>(client, partition).await;

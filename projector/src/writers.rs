@@ -16,43 +16,51 @@ const NO_WAIT_FOR_DISK: &str = "synchronous_commit = off";
 /// A transaction may wait for a comparison of its read model, and is begun again then.
 const LOCK_TIMEOUT: &str = "lock_timeout = '20s'";
 
-/// How long a transaction may take. It is longer than it waits for a lock.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a transaction of a running projection may take. Then it counts as one whose connection hangs.
+const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// How long a connection may be idle before it is asked whether Postgres still answers on it.
+/// How long ago a connection may have been taken without being asked whether Postgres still answers on it.
 const UNCHECKED: Duration = Duration::from_secs(1);
 
 /// The connections. Cheap to clone.
 #[derive(Debug, Clone)]
-pub(crate) struct Writers(Pool);
+pub(crate) struct Writers {
+    pool: Pool,
+    /// How long a transaction may take.
+    limit: Duration,
+}
 
 impl Writers {
     /// At most so many `connections`, opened when they are needed.
     pub(crate) fn new(database_url: &str, connections: usize) -> Result<Self, Error> {
         let sessions = Sessions::of(database_url, Role::Projector)?.with(NO_WAIT_FOR_DISK).with(LOCK_TIMEOUT);
-        Ok(Self(
-            pool_of(sessions, connections, UNCHECKED)
-                .map_err(|error| Error::NoConnection(error.to_string()))?,
-        ))
+        let pool = pool_of(sessions, connections, UNCHECKED);
+        let pool = pool.map_err(|error| Error::NoConnection(error.to_string()))?;
+        Ok(Self { pool, limit: ANSWER_TIMEOUT })
+    }
+
+    /// The same for a command that reads the log once: its transactions may take as long as they need.
+    pub(crate) fn patient(database_url: &str) -> Result<Self, Error> {
+        Ok(Self { limit: Duration::MAX, ..Self::new(database_url, 1)? })
+    }
+
+    /// Does `work` on a connection, which may hang without an end.
+    pub(crate) async fn answered<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        tokio::time::timeout(self.limit, work).await.unwrap_or(Err(Error::Unanswered))
     }
 
     /// Closes connections that are not needed, again and again.
     pub(crate) async fn close_idle(self) -> Infallible {
-        close_idle(vec![self.0]).await
+        close_idle(vec![self.pool]).await
     }
 
     /// A connection, once one is free. One on which something failed is closed by [`close_failed`].
     pub(crate) async fn connection(&self) -> Result<Object, Error> {
-        take(&self.0).await.map_err(|error| match error {
+        take(&self.pool).await.map_err(|error| match error {
             PoolError::Backend(error) => Error::Database(error),
             error => Error::NoConnection(error.to_string()),
         })
     }
-}
-
-/// Does `work` on a connection, which may hang without an end.
-pub(crate) async fn answered<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    tokio::time::timeout(ANSWER_TIMEOUT, work).await.unwrap_or(Err(Error::Unanswered))
 }
 
 /// Closes a connection on which something failed, if it did: what is prepared on it may no longer be right.

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 
-use tokio::io::copy_bidirectional;
+use tokio::io::{copy, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
@@ -19,6 +19,8 @@ pub enum Cut {
     Closed,
     /// Nothing passes any more, and nobody is told.
     Silent,
+    /// Nothing passes any more. Where one end closes a connection, the other end is told.
+    Hanging,
 }
 
 /// A way to one address; it lives as long as the test process.
@@ -84,10 +86,19 @@ async fn pass(mut from: TcpStream, to: SocketAddr, mut cut: watch::Receiver<Opti
             _ = cut.wait_for(Option::is_some) => {}
             _ = copy_bidirectional(&mut from, &mut to) => return,
         }
-        let _ = cut.wait_for(|cut| *cut != Some(Cut::Silent)).await;
-        return;
+        return hang(&mut from, cut).await;
     }
-    let _ = cut.wait_for(|cut| *cut != Some(Cut::Silent)).await;
+    hang(&mut from, cut).await;
+}
+
+/// Passes nothing until the connection may be closed.
+async fn hang(from: &mut TcpStream, mut cut: watch::Receiver<Option<Cut>>) {
+    let is_hanging = *cut.borrow_and_update() == Some(Cut::Hanging);
+    let mut swallowed = tokio::io::sink();
+    tokio::select! {
+        _ = cut.wait_for(|cut| matches!(cut, None | Some(Cut::Closed))) => {}
+        _ = copy(from, &mut swallowed), if is_hanging => {}
+    }
 }
 
 /// The address of this machine that others would see. Nothing is sent.

@@ -4,13 +4,14 @@
 //! its leadership. Postgres frees the lock at once if the process dies, and after the keepalives of
 //! [`connect`](crate::connect) if the machine dies.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
 use tokio_postgres::Client;
 
-use crate::connect::{self, Role};
+use crate::connect::{Role, Sessions};
 
 /// Takes the lock of the name $1 if it is free. The key is the name's 64-bit hash.
 const TRY_LOCK: &str = "SELECT pg_try_advisory_lock(hashtextextended($1, 0))";
@@ -22,6 +23,10 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The time between two looks at whether a lock is still held.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+
+/// The time between two looks at whether Postgres answers on the connection of the locks, and how long it may take.
+const WATCH_INTERVAL: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A held lock, with its connection.
 #[derive(Debug)]
@@ -123,9 +128,14 @@ impl Locks {
             return Ok(Arc::clone(open));
         }
         let (database_url, role) = (self.database_url.clone(), self.role);
-        let opened = self.runtime.spawn(async move { connect::connect(&database_url, role).await }).await;
+        let opened = self.runtime.spawn(async move { Sessions::of(&database_url, role)?.open().await }).await;
         match opened {
-            Ok(client) => Ok(Arc::clone(connection.insert(Arc::new(client?)))),
+            Ok(opened) => {
+                let (client, task) = opened?;
+                let client = Arc::clone(connection.insert(Arc::new(client)));
+                self.runtime.spawn(watch(Arc::downgrade(&client), task.abort_handle()));
+                Ok(client)
+            }
             Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
             // The runtime ends, and all tasks with it.
             Err(_) => std::future::pending().await,
@@ -169,6 +179,22 @@ impl Drop for Held {
                 tracing::debug!(event = "leadership.not_released", name, %error, "a lock ends with its connection");
             }
         });
+    }
+}
+
+/// Ends a connection on which Postgres does not answer any more, so that its locks are lost for this process too.
+async fn watch(client: Weak<Client>, connection: AbortHandle) {
+    loop {
+        tokio::time::sleep(WATCH_INTERVAL).await;
+        let Some(client) = client.upgrade().filter(|client| !client.is_closed()) else { return };
+        if tokio::time::timeout(ANSWER_TIMEOUT, client.simple_query("")).await.is_err() {
+            tracing::warn!(
+                event = "leadership.connection_hangs",
+                "the connection of the locks hangs; it is closed"
+            );
+            connection.abort();
+            return;
+        }
     }
 }
 

@@ -23,7 +23,7 @@ const READ_TIMEOUT: Duration = Duration::from_secs(5);
 const STATEMENT_TIMEOUT_MS: u32 = 5_000;
 
 /// How long a connection may take to show that Postgres still answers on it.
-const CHECK_TIMEOUT: Duration = Duration::from_secs(1);
+const CHECK_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The pause before a connection is wanted again of a server that had none left.
 const FULL_SERVER_RETRY: Duration = Duration::from_millis(20);
@@ -65,7 +65,7 @@ pub fn pool(database_url: &str, connections: usize) -> Result<Pool, PoolError> {
 }
 
 /// A pool of at most `connections` of these sessions, opened on demand. The one that was used last is taken first, so that
-/// those that are not needed become idle. One that was idle for longer than `unchecked` is asked whether Postgres still
+/// those that are not needed become idle. One that was taken longer than `unchecked` ago is asked whether Postgres still
 /// answers on it before it is taken.
 pub fn pool_of(sessions: Sessions, connections: usize, unchecked: Duration) -> Result<Pool, PoolError> {
     let manager = Manager::from_connect(Config::new(), sessions, ManagerConfig::default());
@@ -74,7 +74,7 @@ pub fn pool_of(sessions: Sessions, connections: usize, unchecked: Duration) -> R
     Ok(pool.pre_recycle(check).build()?)
 }
 
-/// Asks a connection that was idle for long, or was last taken before [`LAST_TIMEOUT`], whether Postgres still answers on it.
+/// Asks a connection that was last taken long ago, or before [`LAST_TIMEOUT`], whether Postgres still answers on it.
 /// One on which a read took too long may hang without an end, and would be the first that is taken again.
 async fn check(client: &ClientWrapper, metrics: Metrics, unchecked: Duration) -> Result<(), HookError> {
     let taken = metrics.recycled.unwrap_or(metrics.created);

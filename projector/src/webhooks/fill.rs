@@ -21,7 +21,7 @@ use crate::column::json;
 use crate::engine::{Error, Source, next_page};
 use crate::row::{FromRow as _, row};
 use crate::writer::{Statements, Writer, unnest_rows};
-use crate::writers::{Writers, answered, close_failed};
+use crate::writers::{Writers, close_failed};
 
 /// The largest number of events in one transaction.
 const MAX_EVENTS: usize = 1_000;
@@ -178,7 +178,7 @@ impl Outbox {
             let statement = client.prepare_cached(KNOWN).await?;
             Ok(client.query(&statement, &[&partitions, &merchants]).await?)
         };
-        let rows = answered(rows).await;
+        let rows = self.writers.answered(rows).await;
         let rows = close_failed(client, rows)?;
         known.extend(missing.into_iter().map(|(_, merchant_id)| (merchant_id, BTreeMap::new())));
         for row in rows {
@@ -192,7 +192,8 @@ impl Outbox {
     async fn write(&mut self, batches: &[(Partition, OutboxBatch)], to: &Positions) -> Result<(), Error> {
         let mut client = self.writers.connection().await?;
         let advance = Advance::new(&self.cursor, to);
-        let written = answered(write_on(&mut client, &mut self.statements, batches, &advance)).await;
+        let written =
+            self.writers.answered(write_on(&mut client, &mut self.statements, batches, &advance)).await;
         close_failed(client, written)?;
         self.cursor.clone_from(to);
         Ok(())

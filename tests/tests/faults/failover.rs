@@ -127,7 +127,7 @@ fn what_a_failover_lost_is_shown_nowhere_and_what_follows_is_shown() {
 }
 
 #[test]
-fn a_host_that_falls_silent_is_left_for_the_next_one() {
+fn a_host_whose_connections_hang_is_left_for_the_next_one() {
     run(async {
         let instance = Instance::of_test(1).await;
         let Some(postgres) = PostgresServer::start(instance).await else { return put_away(instance).await };
@@ -143,12 +143,12 @@ fn a_host_that_falls_silent_is_left_for_the_next_one() {
         let shop = Shop { address: gateway.address, secret_key };
 
         shop.create("before", 2).await;
-        link.cut(Cut::Silent);
+        link.cut(Cut::Hanging);
         shop.create("after", 8).await;
         let expected = [vec!["after"; 8], vec!["before"; 2]].concat();
         assert_eq!(shop.shown().await, expected, "{} {}", gateway.logged(), projector.logged());
 
-        // Others begin there, and a connection that is open says nothing.
+        // Other processes begin at the host that says nothing.
         let url = format!("{both}&connect_timeout=1");
         operate(&url, &["merchant", "list"]).await;
         let gateway = SideGateway::on(instance, &url, &[]).await;

@@ -235,13 +235,14 @@ impl Dispatcher {
     /// Counts what waits in `partitions`. If that fails, the metrics have no value.
     async fn count_backlog(&self, partitions: &[Partition]) {
         let counted = async {
-            let (db, mut all) = (self.db.get().await?, Backlog::default());
+            let mut all = Backlog::default();
             for partition in partitions {
-                all.add(queue::backlog(&db, *partition).await?);
+                let of_one = async { Ok(queue::backlog(&self.db.get().await?, *partition).await?) };
+                all.add(in_time(of_one).await?);
             }
             Ok::<_, Error>(all)
         };
-        match in_time(counted).await {
+        match counted.await {
             Ok(all) => self.metrics.waits(Some(all)),
             Err(error) => {
                 self.metrics.waits(None);
@@ -288,7 +289,7 @@ impl Dispatcher {
         let mut slot = None;
         for number in 1..=MAX_DELIVERIES_PER_TURN {
             let Some(webhook) = self.enabled_webhook(partition, &key).await? else {
-                return self.give_up(claim, &key).await;
+                return in_time(self.give_up(claim, &key)).await;
             };
             slot = slot.or_else(|| self.attempts.take(webhook.merchant_id));
             if slot.is_none() {
@@ -296,49 +297,69 @@ impl Dispatcher {
                 self.release(claim).await;
                 return Ok(());
             }
-            let mut db = self.db.get().await?;
-            let Some(pending) = queue::next(&db, claim).await? else {
-                queue::close(&mut db, claim).await?;
+            let Some((pending, request)) = in_time(self.next_attempt(claim, &webhook)).await? else {
                 return Ok(());
             };
-            if !self.read_models_reached(&db, claim.partition(), pending.position).await? {
-                queue::release(&db, claim, READ_MODEL_DELAY.as_secs_f64()).await?;
-                return Ok(());
-            }
-            let request = self.request(&db, claim, &pending, &webhook).await?;
-            if !claim.lasts(self.timing.attempt()) {
-                // Another gateway may claim the queue before the attempt would end.
-                queue::release(&db, claim, 0.0).await?;
-                return Ok(());
-            }
-            drop(db);
             let Some(outcome) = self.client.send(request, self.disabled(partition, &key)).await else {
-                return self.give_up(claim, &key).await;
+                return in_time(self.give_up(claim, &key)).await;
             };
-            let mut db = self.db.get().await?;
             let keep = number < MAX_DELIVERIES_PER_TURN && since.elapsed() < MAX_TURN && !stop.is_cancelled();
-            let goes_on = match outcome {
-                DeliveryOutcome::Delivered(status) => {
-                    self.metrics.delivered.inc();
-                    let lasts = keep.then(|| self.timing.claim());
-                    queue::delivered(&mut db, claim, pending.position, status, lasts).await?
-                }
-                DeliveryOutcome::Failed { status, reason } => {
-                    let retry_seconds =
-                        self.timing.retry_seconds(pending.attempts + 1, pending.queued_seconds);
-                    let outcome =
-                        if retry_seconds.is_some() { &self.metrics.failed } else { &self.metrics.given_up };
-                    outcome.inc();
-                    let failed = FailedAttempt { status, reason, retry_seconds };
-                    queue::failed(&mut db, claim, pending.position, &failed).await?;
-                    false
-                }
-            };
-            if !goes_on {
+            if !in_time(self.record(claim, &pending, outcome, keep)).await? {
                 return Ok(());
             }
         }
         Ok(())
+    }
+
+    /// The next delivery of a queue. `None` if it must wait, or there is none: then the queue is released or closed.
+    async fn next_attempt(
+        &self,
+        claim: &Claim,
+        webhook: &Webhook,
+    ) -> Result<Option<(PendingDelivery, DeliveryRequest)>, Error> {
+        let mut db = self.db.get().await?;
+        let Some(pending) = queue::next(&db, claim).await? else {
+            queue::close(&mut db, claim).await?;
+            return Ok(None);
+        };
+        if !self.read_models_reached(&db, claim.partition(), pending.position).await? {
+            queue::release(&db, claim, READ_MODEL_DELAY.as_secs_f64()).await?;
+            return Ok(None);
+        }
+        let request = self.request(&db, claim, &pending, webhook).await?;
+        if !claim.lasts(self.timing.attempt()) {
+            // Another gateway may claim the queue before the attempt would end.
+            queue::release(&db, claim, 0.0).await?;
+            return Ok(None);
+        }
+        Ok(Some((pending, request)))
+    }
+
+    /// Records the outcome of an attempt. Returns whether the turn goes on, which it does only if the claim is to be kept.
+    async fn record(
+        &self,
+        claim: &mut Claim,
+        pending: &PendingDelivery,
+        outcome: DeliveryOutcome,
+        keep: bool,
+    ) -> Result<bool, Error> {
+        let mut db = self.db.get().await?;
+        match outcome {
+            DeliveryOutcome::Delivered(status) => {
+                self.metrics.delivered.inc();
+                let lasts = keep.then(|| self.timing.claim());
+                Ok(queue::delivered(&mut db, claim, pending.position, status, lasts).await?)
+            }
+            DeliveryOutcome::Failed { status, reason } => {
+                let retry_seconds = self.timing.retry_seconds(pending.attempts + 1, pending.queued_seconds);
+                let outcome =
+                    if retry_seconds.is_some() { &self.metrics.failed } else { &self.metrics.given_up };
+                outcome.inc();
+                let failed = FailedAttempt { status, reason, retry_seconds };
+                queue::failed(&mut db, claim, pending.position, &failed).await?;
+                Ok(false)
+            }
+        }
     }
 
     /// Fails what is pending for a webhook that is disabled or deleted. If it is enabled again, what is queued from then on

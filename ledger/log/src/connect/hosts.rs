@@ -11,17 +11,25 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tokio_postgres::config::{Host, LoadBalanceHosts, TargetSessionAttrs};
 use tokio_postgres::{Client, Config, Error, NoTls};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::{CONNECT_TIMEOUT, PostgresTls};
 
-/// The longest that a host may take until a session is open, in times of that for a connection.
+/// The longest that a host may take until a session is open, also if the URL allows a connection a short time.
+const HOST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The same, in times of that for a connection.
 const CONNECT_TIMES: u32 = 3;
 
+/// How long an attempt that is given up must have lasted to say something of its host.
+const IMPATIENCE: Duration = Duration::from_secs(1);
+
 /// Which host is tried first, in this process, where only one that takes writes will do. It is one for all URLs: a process
-/// works with one database, and with another URL it is a guess that may be wrong. So a caller that gives up moves the next
-/// one on to the next host, and while one answers, nobody waits for those before it.
+/// works with one database, and with another URL it is a guess that may be wrong. So a caller that has waited for a while and
+/// gives up moves the next one on to the next host.
 static FIRST: AtomicUsize = AtomicUsize::new(0);
 
 /// The hosts of a database URL.
@@ -36,7 +44,7 @@ pub(super) struct Hosts {
 impl Hosts {
     pub(super) fn of(config: &Config) -> Self {
         let connect = config.get_connect_timeout().copied().unwrap_or(CONNECT_TIMEOUT);
-        let limit = connect.saturating_mul(CONNECT_TIMES);
+        let limit = connect.saturating_mul(CONNECT_TIMES).max(HOST_TIMEOUT);
         Self { each: each_alone(config), limit }
     }
 
@@ -61,27 +69,36 @@ impl Hosts {
         let start = if is_kept { first.load(Ordering::Relaxed) % count } else { 0 };
         let mut failed = None;
         for at in (start..start + count).map(|at| at % count) {
-            let attempt = Attempt { first: Some(first).filter(|_| is_kept), at, next: (at + 1) % count };
+            let first = Some(first).filter(|_| is_kept);
+            let attempt = Attempt { first, at, next: (at + 1) % count, began: Instant::now() };
             let opened = open_at(&self.each[at], tls.clone(), begin);
             match tokio::time::timeout(self.limit, opened).await {
                 Ok(Ok(opened)) => {
                     attempt.has_succeeded();
                     return Ok(opened);
                 }
-                Ok(Err(error)) => failed = Some(error),
-                Err(_) => failed = Some(unanswered(self.limit).await),
+                Ok(Err(error)) => {
+                    attempt.has_failed();
+                    failed = Some(error);
+                }
+                Err(_) => {
+                    attempt.has_failed();
+                    failed = Some(unanswered(self.limit).await);
+                }
             }
         }
         Err(failed.expect("there is at least one entry"))
     }
 }
 
-/// An attempt to open a session of a host. If it fails, or who waits for it gives up, the next host is tried first.
+/// An attempt to open a session of a host. If it fails, or who waits for it gives up after a while, the next host is tried
+/// first.
 struct Attempt<'a> {
     /// Which host is tried first; `None` if it is not kept.
     first: Option<&'a AtomicUsize>,
     at: usize,
     next: usize,
+    began: Instant,
 }
 
 impl Attempt<'_> {
@@ -90,13 +107,23 @@ impl Attempt<'_> {
             first.store(self.at, Ordering::Relaxed);
         }
     }
+
+    fn has_failed(mut self) {
+        self.move_on();
+    }
+
+    fn move_on(&mut self) {
+        if let Some(first) = self.first.take() {
+            // Another attempt may have moved on meanwhile.
+            let _ = first.compare_exchange(self.at, self.next, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
-        if let Some(first) = self.first {
-            // Another attempt may have moved on meanwhile.
-            let _ = first.compare_exchange(self.at, self.next, Ordering::Relaxed, Ordering::Relaxed);
+        if self.began.elapsed() >= IMPATIENCE {
+            self.move_on();
         }
     }
 }
@@ -104,13 +131,14 @@ impl Drop for Attempt<'_> {
 async fn open_at(config: &Config, tls: PostgresTls, begin: &str) -> Result<(Client, JoinHandle<()>), Error> {
     let (client, connection) = config.connect(tls).await?;
     let process = config.get_application_name().unwrap_or_default().to_owned();
-    let task = tokio::spawn(async move {
+    // An attempt that is given up leaves no session that waits for its first answer.
+    let task = AbortOnDropHandle::new(tokio::spawn(async move {
         if let Err(error) = connection.await {
             tracing::warn!(event = "postgres.connection_lost", process, %error, "a connection to Postgres ended");
         }
-    });
+    }));
     client.batch_execute(begin).await?;
-    Ok((client, task))
+    Ok((client, task.detach()))
 }
 
 /// The settings for each host alone. Hosts that are tried in any order, and a list that tokio-postgres refuses, stay
@@ -234,16 +262,23 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_gives_up_at_one_host_moves_the_next_on_to_the_next_host() {
+    async fn who_waits_for_a_host_and_gives_up_moves_the_next_on_to_the_next_host() {
         let ((one, at_one), (two, at_two)) = (silent().await, silent().await);
-        for (attrs, accepted_by) in [("read-write", &two), ("any", &one)] {
+        for (attrs, seconds, accepted_by) in
+            [("read-write", 1, &two), ("read-write", 0, &one), ("any", 1, &one)]
+        {
             let url =
                 format!("postgres://u@{at_one},{at_two}/d?sslmode=disable&target_session_attrs={attrs}");
             let (config, tls) = settings_of(&url).unwrap();
             let (hosts, first) = (Hosts::of(&config), AtomicUsize::new(0));
+            let waits = async {
+                let accepted = one.accept().await.unwrap();
+                tokio::time::sleep(Duration::from_secs(seconds)).await;
+                accepted
+            };
             tokio::select! {
                 _ = hosts.open_first(&tls, "", &first) => panic!("no server answers"),
-                accepted = one.accept() => drop(accepted.unwrap()),
+                _ = waits => {}
             }
             tokio::select! {
                 _ = hosts.open_first(&tls, "", &first) => panic!("no server answers"),
@@ -270,8 +305,8 @@ mod tests {
     }
 
     #[test]
-    fn a_host_may_take_three_times_as_long_as_its_connection() {
-        for (url, limit) in [("postgres://a@h/b", 15), ("host=h connect_timeout=1", 3)] {
+    fn a_host_may_take_three_times_as_long_as_its_connection_and_at_least_ten_seconds() {
+        for (url, limit) in [("postgres://a@h/b", 15), ("host=h connect_timeout=1", 10)] {
             let limit = Duration::from_secs(limit);
             assert_eq!(Hosts::of(&settings_of(url).unwrap().0).limit, limit, "{url}");
         }

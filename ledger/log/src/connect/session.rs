@@ -104,10 +104,10 @@ impl Sessions {
 
     /// Opens a session. The task drives its connection.
     ///
-    /// Nobody joins the task, as tokio-postgres intends: it ends when the client is dropped, after it has sent the
+    /// Few join the task, as tokio-postgres intends: it ends when the client is dropped, after it has sent the
     /// statements still queued and closed the session, or when the server goes away. Aborting it with the client would lose
     /// those statements, such as the rollback of a dropped transaction.
-    pub(super) async fn open(&self) -> Result<(Client, JoinHandle<()>), Error> {
+    pub(crate) async fn open(&self) -> Result<(Client, JoinHandle<()>), Error> {
         self.hosts.open(&self.tls, &self.begin).await
     }
 }
