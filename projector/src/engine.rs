@@ -195,6 +195,7 @@ pub(crate) async fn project<P: Projection>(source: &Source, idle_spans: &IdleSpa
             matches!(&error, Error::Database(source) if source.code() == Some(&SqlState::LOCK_NOT_AVAILABLE));
         if is_held_up {
             tracing::info!(event = "projection.held_up", model, "a lock on the read model holds it up");
+            tokio::time::sleep(BACKOFF.0).await;
             continue;
         }
         source.progress.failed();

@@ -19,6 +19,9 @@ const LOCK_TIMEOUT: &str = "lock_timeout = '20s'";
 /// How long a transaction of a running projection may take. Then it counts as one whose connection hangs.
 const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
 
+/// The same, of a command. It may hold up the running projection meanwhile.
+const PATIENCE: Duration = Duration::from_mins(15);
+
 /// How long ago a connection may have been taken without being asked whether Postgres still answers on it.
 const UNCHECKED: Duration = Duration::from_secs(1);
 
@@ -33,15 +36,22 @@ pub(crate) struct Writers {
 impl Writers {
     /// At most so many `connections`, opened when they are needed.
     pub(crate) fn new(database_url: &str, connections: usize) -> Result<Self, Error> {
-        let sessions = Sessions::of(database_url, Role::Projector)?.with(NO_WAIT_FOR_DISK).with(LOCK_TIMEOUT);
-        let pool = pool_of(sessions, connections, UNCHECKED);
-        let pool = pool.map_err(|error| Error::NoConnection(error.to_string()))?;
-        Ok(Self { pool, limit: ANSWER_TIMEOUT })
+        Self::of(Self::sessions(database_url)?.with(LOCK_TIMEOUT), connections, ANSWER_TIMEOUT)
     }
 
-    /// The same for a command that reads the log once: its transactions may take as long as they need.
+    fn sessions(database_url: &str) -> Result<Sessions, Error> {
+        Ok(Sessions::of(database_url, Role::Projector)?.with(NO_WAIT_FOR_DISK))
+    }
+
+    fn of(sessions: Sessions, connections: usize, limit: Duration) -> Result<Self, Error> {
+        let pool = pool_of(sessions, connections, UNCHECKED);
+        let pool = pool.map_err(|error| Error::NoConnection(error.to_string()))?;
+        Ok(Self { pool, limit })
+    }
+
+    /// One connection for a command that reads the log once. It begins no transaction again, so each may take long.
     pub(crate) fn patient(database_url: &str) -> Result<Self, Error> {
-        Ok(Self { limit: Duration::MAX, ..Self::new(database_url, 1)? })
+        Self::of(Self::sessions(database_url)?, 1, PATIENCE)
     }
 
     /// Does `work` on a connection, which may hang without an end.

@@ -28,6 +28,10 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 const WATCH_INTERVAL: Duration = Duration::from_secs(5);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// A statement on the connection of the locks ends before the connection counts as one that hangs: the server would keep a
+/// session that waits, and its locks with it.
+const SHORT_STATEMENTS: &str = "statement_timeout = '15s'";
+
 /// A held lock, with its connection.
 #[derive(Debug)]
 pub struct Leadership {
@@ -127,8 +131,8 @@ impl Locks {
         if let Some(open) = connection.as_ref().filter(|client| !client.is_closed()) {
             return Ok(Arc::clone(open));
         }
-        let (database_url, role) = (self.database_url.clone(), self.role);
-        let opened = self.runtime.spawn(async move { Sessions::of(&database_url, role)?.open().await }).await;
+        let sessions = Sessions::of(&self.database_url, self.role)?.with(SHORT_STATEMENTS);
+        let opened = self.runtime.spawn(async move { sessions.open().await }).await;
         match opened {
             Ok(opened) => {
                 let (client, task) = opened?;

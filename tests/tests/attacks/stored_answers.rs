@@ -26,7 +26,7 @@ const BODY: usize = 256 * 1024;
 const STORED: i64 = 257 * 1024;
 
 /// A batch takes no further command when it has so many bytes.
-const BATCH_BYTES: i64 = 4 * 1024 * 1024;
+const BATCH_BYTES: i64 = 3_584 * 1024;
 
 /// The most bytes of several batches in a transaction.
 const TRANSACTION_BYTES: i64 = 8 * 1024 * 1024;

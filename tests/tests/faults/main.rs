@@ -1,7 +1,7 @@
 //! Faults: processes killed under load. Each scenario has its own instance and ends with an independent check that no charge
 //! was lost or doubled and that all responses equal a fold of the log.
 //!
-//! Each fault is repeated twice, or as often as `FARTHING_FAULT_ROUNDS` says. `FARTHING_FAULT_SEED` repeats the
+//! Many faults are repeated twice, or as often as `FARTHING_FAULT_ROUNDS` says. `FARTHING_FAULT_SEED` repeats the
 //! random faults of an earlier run; a failing run prints the command.
 
 #![expect(clippy::unwrap_used, reason = "tests unwrap, their helpers included")]

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use chrono::Utc;
-use deadpool_postgres::Pool;
+use deadpool_postgres::{Object, Pool};
 use farthing_core::ids::{MerchantId, Mint, WebhookId};
 use farthing_core::partition::Partition;
 use farthing_core::secret::ServerKey;
@@ -37,6 +37,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The most deliveries of a queue under one claim. Then the queue is released, so that other queues get a turn.
 const MAX_DELIVERIES_PER_TURN: usize = 50;
+
+/// The longest that the count of what waits in all partitions may take. Nothing is claimed meanwhile.
+const COUNT_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The turn of a queue also ends after this time, so that a slow receiver gets one attempt per turn.
 const MAX_TURN: Duration = Duration::from_secs(1);
@@ -79,6 +82,8 @@ enum Error {
     States(#[from] reads::Error),
     #[error(transparent)]
     Queue(#[from] queue::Error),
+    #[error("the backlog was not counted in time")]
+    CountTimeout,
     #[error("the payload of the event at position {0} cannot be built: {1}")]
     Payload(i64, String),
 }
@@ -235,14 +240,13 @@ impl Dispatcher {
     /// Counts what waits in `partitions`. If that fails, the metrics have no value.
     async fn count_backlog(&self, partitions: &[Partition]) {
         let counted = async {
-            let mut all = Backlog::default();
+            let (db, mut all) = (self.db.get().await?, Backlog::default());
             for partition in partitions {
-                let of_one = async { Ok(queue::backlog(&self.db.get().await?, *partition).await?) };
-                all.add(in_time(of_one).await?);
+                all.add(queue::backlog(&db, *partition).await?);
             }
             Ok::<_, Error>(all)
         };
-        match counted.await {
+        match tokio::time::timeout(COUNT_TIMEOUT, counted).await.unwrap_or(Err(Error::CountTimeout)) {
             Ok(all) => self.metrics.waits(Some(all)),
             Err(error) => {
                 self.metrics.waits(None);
@@ -297,14 +301,17 @@ impl Dispatcher {
                 self.release(claim).await;
                 return Ok(());
             }
-            let Some((pending, request)) = in_time(self.next_attempt(claim, &webhook)).await? else {
+            // A wait for a connection counts for the claim alone.
+            let db = self.db.get().await?;
+            let Some((pending, request)) = in_time(self.next_attempt(db, claim, &webhook)).await? else {
                 return Ok(());
             };
             let Some(outcome) = self.client.send(request, self.disabled(partition, &key)).await else {
                 return in_time(self.give_up(claim, &key)).await;
             };
             let keep = number < MAX_DELIVERIES_PER_TURN && since.elapsed() < MAX_TURN && !stop.is_cancelled();
-            if !in_time(self.record(claim, &pending, outcome, keep)).await? {
+            let db = self.db.get().await?;
+            if !in_time(self.record(db, claim, &pending, outcome, keep)).await? {
                 return Ok(());
             }
         }
@@ -314,10 +321,10 @@ impl Dispatcher {
     /// The next delivery of a queue. `None` if it must wait, or there is none: then the queue is released or closed.
     async fn next_attempt(
         &self,
+        mut db: Object,
         claim: &Claim,
         webhook: &Webhook,
     ) -> Result<Option<(PendingDelivery, DeliveryRequest)>, Error> {
-        let mut db = self.db.get().await?;
         let Some(pending) = queue::next(&db, claim).await? else {
             queue::close(&mut db, claim).await?;
             return Ok(None);
@@ -338,25 +345,26 @@ impl Dispatcher {
     /// Records the outcome of an attempt. Returns whether the turn goes on, which it does only if the claim is to be kept.
     async fn record(
         &self,
+        mut db: Object,
         claim: &mut Claim,
         pending: &PendingDelivery,
         outcome: DeliveryOutcome,
         keep: bool,
     ) -> Result<bool, Error> {
-        let mut db = self.db.get().await?;
         match outcome {
             DeliveryOutcome::Delivered(status) => {
-                self.metrics.delivered.inc();
                 let lasts = keep.then(|| self.timing.claim());
-                Ok(queue::delivered(&mut db, claim, pending.position, status, lasts).await?)
+                let goes_on = queue::delivered(&mut db, claim, pending.position, status, lasts).await?;
+                self.metrics.delivered.inc();
+                Ok(goes_on)
             }
             DeliveryOutcome::Failed { status, reason } => {
                 let retry_seconds = self.timing.retry_seconds(pending.attempts + 1, pending.queued_seconds);
                 let outcome =
                     if retry_seconds.is_some() { &self.metrics.failed } else { &self.metrics.given_up };
-                outcome.inc();
                 let failed = FailedAttempt { status, reason, retry_seconds };
                 queue::failed(&mut db, claim, pending.position, &failed).await?;
+                outcome.inc();
                 Ok(false)
             }
         }
