@@ -400,6 +400,8 @@ fn a_merchant_with_many_renewals_does_not_come_before_anothers_automatic_payment
             (one.of_kind("payment.requested").await.len() == 1).then_some(())
         })
         .await;
+        // A gateway looks for open payments in the stored states, which are behind the log.
+        one.log.stored().await;
         lock.rollback().await.unwrap();
 
         let paid = eventually("the automatic payment succeeds", async || {

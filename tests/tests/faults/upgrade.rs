@@ -4,7 +4,7 @@
 //! The next release is the same program with `FARTHING_TEST_NEXT_RELEASE` (see `farthing_core::release`).
 
 use std::collections::BTreeMap;
-use std::process::Stdio;
+use std::process::{Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -164,7 +164,8 @@ async fn prune_refused(instance: &Instance) -> String {
     error
 }
 
-/// The launcher starts the old gateway again and again, and an operator's command of the old release leads nothing.
+/// The launcher starts the old gateway again and again, and each is refused, as is another one. An operator's command of the
+/// old release is decided by the new gateway.
 async fn the_old_program_is_refused(instance: &'static Instance) {
     let refused = "the log belongs to a newer version of this program";
     within(HEAL, "the old gateway is refused", async || {
@@ -177,12 +178,29 @@ async fn the_old_program_is_refused(instance: &'static Instance) {
     let output = command.stdin(Stdio::null()).output().await.unwrap();
     assert!(!output.status.success());
     assert!(String::from_utf8_lossy(&output.stderr).contains(refused), "{output:?}");
+    let created = old_operator(instance).await;
+    assert!(created.status.success(), "{created:?}");
+}
+
+/// Creates a merchant with the old program.
+async fn old_operator(instance: &Instance) -> Output {
+    let mut command = Command::new(program());
+    command.args(["merchant", "create", "--name", "late", "--database-url", &instance.ready().database_url]);
+    command.stdin(Stdio::null()).output().await.unwrap()
 }
 
 impl Upgraded {
+    /// Without a gateway, an operator's command of the old release would have to lead, and cannot.
     async fn put_away(self) {
-        drop((self.gateway, self.projector));
-        put_away(self.instance).await;
+        let Self { instance, log, gateway, projector } = self;
+        drop(gateway);
+        within(HEAL, "no gateway leads", async || led(&log.sql).await.is_empty().then_some(())).await;
+        let (before, refused) = (log.head().await, old_operator(instance).await);
+        let error = String::from_utf8_lossy(&refused.stderr);
+        assert!(!refused.status.success() && error.contains("nothing was changed"), "{error}");
+        assert_eq!(log.head().await, before);
+        drop(projector);
+        put_away(instance).await;
     }
 }
 

@@ -3,7 +3,7 @@
 //! opened early, and ended without waiting for their openings.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use farthing_core::command::{
@@ -121,6 +121,12 @@ fn may_succeed_later<T>(result: &Result<T, Error>) -> bool {
     matches!(result, Err(Error::Unavailable(_) | Error::Moved | Error::Overloaded))
 }
 
+/// What a client knows that could not open a call. If the answer to an attempt was lost, the call may be open, or be opened later,
+/// though the next attempt was refused: a gateway ends such a call once the opening is too late.
+fn not_opened(answer: Answer, may_be_open: &AtomicBool) -> Answer {
+    if may_be_open.load(Ordering::Relaxed) { Answer::Unknown } else { answer }
+}
+
 impl Client {
     /// Opens a call of a customer with money and ends it; under an idempotency key if the client uses them.
     pub(super) async fn forward(&mut self, request_id: RequestId) {
@@ -152,7 +158,7 @@ impl Client {
         let mut early = match early {
             Ok(early) => early,
             Err(error) => {
-                let answer = failed(&error);
+                let answer = not_opened(failed(&error), &may_be_open);
                 if answer == Answer::Unknown {
                     self.book.entries().in_flight.insert(request_id, Instant::now());
                 }
@@ -199,7 +205,8 @@ impl Client {
             let open = async { asked.ledger.open(partition, command, &may_be_open).await?.durable().await };
             let opened = asked.run(open).await;
             self.noted(opened.as_ref().err()).await;
-            return opened.map_or_else(|error| failed(&error), |_| Answer::Done(None));
+            return opened
+                .map_or_else(|error| not_opened(failed(&error), &may_be_open), |_| Answer::Done(None));
         };
         let opened = asked.run(asked.ledger.open_under_claim(partition, command, claim, &may_be_open)).await;
         self.noted(opened.as_ref().err()).await;
@@ -208,12 +215,12 @@ impl Client {
                 self.database.notes.count("a call was opened under a claim");
                 Answer::Done(None)
             }
-            Ok(IdempotentOutcome::Decided(Err(_), _)) => Answer::Nothing,
+            Ok(IdempotentOutcome::Decided(Err(_), _)) => not_opened(Answer::Nothing, &may_be_open),
             Ok(IdempotentOutcome::Repeated(status)) => {
                 self.repeated(status);
-                Answer::Nothing
+                not_opened(Answer::Nothing, &may_be_open)
             }
-            Err(error) => failed(&error),
+            Err(error) => not_opened(failed(&error), &may_be_open),
         }
     }
 
