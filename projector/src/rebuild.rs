@@ -127,7 +127,7 @@ async fn build_compared<P: Projection>(
     let reader = Reader::connect(database_url, Role::Projector).await?;
     loop {
         let target = live_checkpoint(live, model, name).await?.positions;
-        catch_up::<P>(&reader, &mut new, &target).await?;
+        catch_up::<P>(&reader, &mut new, &target, |_| ()).await?;
         if live_checkpoint(live, model, name).await?.positions.events_after(&target) < MAX_BEHIND {
             break;
         }
@@ -138,7 +138,7 @@ async fn build_compared<P: Projection>(
     hold.batch_execute(&HOLD_LIVE.replace("{schema}", name)).await?;
     let rows = hold.query(&checkpoint::SELECT.replace("{schema}", name), &[]).await?;
     let target = Positions::from_rows(&rows)?;
-    catch_up::<P>(&reader, &mut new, &target).await?;
+    catch_up::<P>(&reader, &mut new, &target, |_| ()).await?;
     hold.batch_execute("SET LOCAL work_mem = '64MB'").await?;
     let mut report = RebuildReport {
         name: model.name(),
@@ -173,6 +173,7 @@ pub(crate) async fn catch_up<P: Projection>(
     reader: &Reader,
     new: &mut Generation,
     target: &Positions,
+    mut folded: impl FnMut(usize),
 ) -> Result<(), Error> {
     for (partition, target) in target.iter() {
         loop {
@@ -193,6 +194,7 @@ pub(crate) async fn catch_up<P: Projection>(
             if let Some(error) = stopped {
                 return Err(error);
             }
+            folded(wanted.len());
         }
     }
     Ok(())

@@ -20,9 +20,6 @@ use crate::row_comparison::Comparison;
 use crate::schemas::{Schemas, unbuilt};
 use crate::writers::Writers;
 
-/// Events that are folded between two reports of the progress.
-const STEP: i64 = 20_000;
-
 /// The number of rows of partition $1.
 const COUNT: &str = "SELECT count(*) AS rows FROM {live}.{table} WHERE partition = $1";
 
@@ -188,23 +185,10 @@ impl RowAudit<'_> {
     }
 
     async fn fold_up_to<P: Projection>(&mut self, partition: Partition, position: i64) -> Result<(), Error> {
-        loop {
-            let after = self.generation.positions.get(partition);
-            if after >= position {
-                return Ok(());
-            }
-            let to = position.min(after.saturating_add(STEP));
-            let target: Positions = [(partition, to)].into_iter().collect();
-            let folded = catch_up::<P>(&self.reader, &mut self.generation, &target).await;
-            folded.map_err(|error| match error {
-                // Named by what is shown, and not by the step.
-                Error::LogEnds { partition, position: end, .. } => {
-                    Error::LogEnds { partition, position: end, target: position }
-                }
-                other => other,
-            })?;
-            self.progress.read(to - after);
-        }
+        let target: Positions =
+            [(partition, position.max(self.generation.positions.get(partition)))].into_iter().collect();
+        let read = |events| self.progress.read(i64::try_from(events).unwrap_or(i64::MAX));
+        catch_up::<P>(&self.reader, &mut self.generation, &target, read).await
     }
 
     fn sql(&self, sql: &str, table: &str) -> String {

@@ -36,7 +36,7 @@ pub const QUARTERS: &str = "SELECT date_bin('1 day', starts_at, $2) AS day, sum(
             sum(total_wallet_cost) AS total_wallet_cost, sum(total_merchant_cost) AS total_merchant_cost \
      FROM {usage}.quarters \
      WHERE partition = $1 AND merchant_id = $3 AND customer_id = $4 AND meter_id = $5 AND starts_at >= $6 AND starts_at < $7 \
-         AND date_bin('1 day', starts_at, $2) + interval '1 day' >= starts_at + interval '15 minutes' \
+         AND date_bin('1 day', starts_at, $2) + interval '24 hours' >= starts_at + interval '15 minutes' \
      GROUP BY 1";
 
 /// The counters of each day of `span`, those without requests included.

@@ -37,6 +37,9 @@ const SEARCH_PATH: &str = "SET search_path = pg_catalog, pg_temp;";
 /// Without it a backslash in the text of a statement is an escape: a migration would store another expression.
 const PLAIN_STRINGS: &str = "SET standard_conforming_strings = on;";
 
+/// The time zone of the server or of the login has no effect: a day is 24 hours, and times have one text.
+const TIME_ZONE: &str = "SET TimeZone = 'UTC';";
+
 /// The mark that a connection leaves in its session. `DISCARD ALL`, with which a pooler resets a session, removes it.
 const MARK: &str = "farthing.session";
 
@@ -158,7 +161,7 @@ fn beginning(role: Role, given: &str) -> String {
     let role = role.name().map(|role| format!("SET ROLE {role};")).unwrap_or_default();
     // The path comes first: what follows names functions and operators.
     format!(
-        "{SEARCH_PATH} {PLAIN_STRINGS} {REFUSE_USED} {plans} {reads} {KEEPALIVES} {IDLE} {role} {}",
+        "{SEARCH_PATH} {PLAIN_STRINGS} {TIME_ZONE} {REFUSE_USED} {plans} {reads} {KEEPALIVES} {IDLE} {role} {}",
         mark(name)
     )
 }
@@ -186,7 +189,7 @@ mod tests {
         for (role, sets_role) in [(Role::Owner, None), (Role::Gateway, Some("SET ROLE farthing_gateway;"))] {
             let sessions = Sessions::of(url, role).unwrap().with("statement_timeout = '5s'");
             let begin = &sessions.begin;
-            assert!(begin.starts_with(SEARCH_PATH), "{begin}");
+            assert!(begin.starts_with(SEARCH_PATH) && begin.contains(TIME_ZONE), "{begin}");
             assert_eq!(begin.contains("SET ROLE"), sets_role.is_some(), "{begin}");
             assert!(sets_role.is_none_or(|set| begin.contains(set)), "{begin}");
             assert!(begin.contains(PLANS) && begin.ends_with(" SET statement_timeout = '5s';"), "{begin}");
