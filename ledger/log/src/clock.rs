@@ -9,6 +9,9 @@ use chrono::{DateTime, TimeDelta, Utc};
 use tokio::time::Instant;
 use tokio_postgres::Client;
 
+/// The time by Postgres's clock.
+const THEIR_TIME: &str = "SELECT clock_timestamp()";
+
 /// Measurements that took longer are ignored as too imprecise.
 const MAX_ROUND_TRIP: Duration = Duration::from_secs(1);
 
@@ -45,7 +48,7 @@ impl Clock {
     /// Asks Postgres for its time.
     pub async fn measure(&self, client: &Client) -> Result<(), tokio_postgres::Error> {
         let asked = Instant::now();
-        let theirs = client.query_one("SELECT clock_timestamp()", &[]).await?.try_get(0)?;
+        let theirs = client.query_one(THEIR_TIME, &[]).await?.try_get(0)?;
         self.measured(theirs, asked.elapsed());
         Ok(())
     }
