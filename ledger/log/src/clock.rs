@@ -47,8 +47,10 @@ impl Clock {
 
     /// Asks Postgres for its time.
     pub async fn measure(&self, client: &Client) -> Result<(), tokio_postgres::Error> {
+        // Prepared before: the error is half the time that the answer takes.
+        let statement = client.prepare(THEIR_TIME).await?;
         let asked = Instant::now();
-        let theirs = client.query_one(THEIR_TIME, &[]).await?.try_get(0)?;
+        let theirs = client.query_one(&statement, &[]).await?.try_get(0)?;
         self.measured(theirs, asked.elapsed());
         Ok(())
     }

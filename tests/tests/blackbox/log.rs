@@ -1,6 +1,6 @@
 //! The log is gap-free, chained and append-only for every database role.
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use farthing_tests::books::Books;
 use farthing_tests::instance::Instance;
 use farthing_tests::log::{Logged, check_chain};
@@ -19,6 +19,9 @@ async fn merchant_with_traffic() -> Merchant {
     }
     merchant
 }
+
+/// The longest half of a measurement of Postgres's clock that counts.
+const MEASUREMENT: TimeDelta = TimeDelta::milliseconds(500);
 
 #[test]
 fn positions_have_no_gap_and_every_hash_chains_to_the_previous_one() {
@@ -39,7 +42,10 @@ fn positions_have_no_gap_and_every_hash_chains_to_the_previous_one() {
             .map(|event| &event.merchant_id)
             .collect();
         let on_time = |event: &&Logged| !ahead.contains(&event.merchant_id);
-        assert!(events.iter().filter(on_time).all(|event| event.recorded_at >= event.occurred_at));
+        // A process takes Postgres's time at half of its measurement, so it may be ahead by the other half.
+        let in_order = |event: &Logged| event.recorded_at + MEASUREMENT >= event.occurred_at;
+        let late: Vec<_> = events.iter().filter(on_time).filter(|event| !in_order(event)).collect();
+        assert!(late.is_empty(), "{late:?}");
         assert!(events.iter().all(|event| event.schema_version == 1));
         let writers: std::collections::HashSet<_> =
             events.iter().map(|event| event.writer.as_str()).collect();
