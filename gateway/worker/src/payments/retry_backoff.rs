@@ -1,5 +1,6 @@
-//! Which payments a round leaves out of its look for open ones, and exponential backoff per failed payment. Each round has a separate quota for retries, taken in the order of their due
-//! times. So retries never delay new payments, and every failed payment is retried, however many there are.
+//! Which payments a round leaves out of its look for open ones, and exponential backoff per failed payment. Each round has a
+//! separate quota for retries, taken in the order of their due times. So retries never delay new payments, and every failed
+//! payment is retried, however many there are.
 
 use std::collections::HashMap;
 use std::time::Duration;

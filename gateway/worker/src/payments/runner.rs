@@ -33,8 +33,8 @@ const CONCURRENCY: usize = 16;
 /// The time between two rounds, unless a notification ends it or the last round found work.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Open payments of a partition, without those whose last attempt by this process failed or ended them: the oldest of each merchant, then
-/// the second oldest of each, and so on, so that no merchant with many renewals comes before all others.
+/// Open payments of a partition, without those whose last attempt by this process failed or ended them: the oldest of each
+/// merchant, then the second oldest of each, and so on, so that no merchant with many renewals comes before all others.
 const OPEN_PAYMENTS: &str = "\
 WITH oldest AS (
     SELECT id, ledger.member(body, '\"merchant_id\":\"(mer_[0-9A-Z]{26})\"') AS merchant_id FROM ledger.state

@@ -24,8 +24,8 @@ const HOST_TIMEOUT: Duration = Duration::from_secs(10);
 /// The same, in times of that for a connection.
 const CONNECT_TIMES: u32 = 3;
 
-/// How long an attempt that is given up must have lasted to say something of its host.
-const IMPATIENCE: Duration = Duration::from_secs(1);
+/// An attempt that is given up sooner says nothing of its host.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Which host is tried first, in this process, where only one that takes writes will do. It is one for all URLs: a process
 /// works with one database, and with another URL it is a guess that may be wrong. So a caller that has waited for a while and
@@ -39,13 +39,15 @@ pub(super) struct Hosts {
     each: Vec<Config>,
     /// The longest that each may take.
     limit: Duration,
+    /// How long an attempt that is given up must have lasted to say something of its host.
+    patience: Duration,
 }
 
 impl Hosts {
     pub(super) fn of(config: &Config) -> Self {
         let connect = config.get_connect_timeout().copied().unwrap_or(CONNECT_TIMEOUT);
         let limit = connect.saturating_mul(CONNECT_TIMES).max(HOST_TIMEOUT);
-        Self { each: each_alone(config), limit }
+        Self { each: each_alone(config), limit, patience: PATIENCE }
     }
 
     /// Opens a session of one of the hosts, which begins with the statements `begin`. The task drives its connection.
@@ -70,7 +72,8 @@ impl Hosts {
         let mut failed = None;
         for at in (start..start + count).map(|at| at % count) {
             let first = Some(first).filter(|_| is_kept);
-            let attempt = Attempt { first, at, next: (at + 1) % count, began: Instant::now() };
+            let (next, patience) = ((at + 1) % count, self.patience);
+            let attempt = Attempt { first, at, next, patience, began: Instant::now() };
             let opened = open_at(&self.each[at], tls.clone(), begin);
             match tokio::time::timeout(self.limit, opened).await {
                 Ok(Ok(opened)) => {
@@ -98,6 +101,7 @@ struct Attempt<'a> {
     first: Option<&'a AtomicUsize>,
     at: usize,
     next: usize,
+    patience: Duration,
     began: Instant,
 }
 
@@ -122,7 +126,7 @@ impl Attempt<'_> {
 
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
-        if self.began.elapsed() >= IMPATIENCE {
+        if self.began.elapsed() >= self.patience {
             self.move_on();
         }
     }
@@ -264,21 +268,17 @@ mod tests {
     #[tokio::test]
     async fn who_waits_for_a_host_and_gives_up_moves_the_next_on_to_the_next_host() {
         let ((one, at_one), (two, at_two)) = (silent().await, silent().await);
-        for (attrs, seconds, accepted_by) in
-            [("read-write", 1, &two), ("read-write", 0, &one), ("any", 1, &one)]
+        let (none, endless) = (Duration::ZERO, Duration::MAX);
+        for (attrs, patience, accepted_by) in
+            [("read-write", none, &two), ("read-write", endless, &one), ("any", none, &one)]
         {
             let url =
                 format!("postgres://u@{at_one},{at_two}/d?sslmode=disable&target_session_attrs={attrs}");
             let (config, tls) = settings_of(&url).unwrap();
-            let (hosts, first) = (Hosts::of(&config), AtomicUsize::new(0));
-            let waits = async {
-                let accepted = one.accept().await.unwrap();
-                tokio::time::sleep(Duration::from_secs(seconds)).await;
-                accepted
-            };
+            let (hosts, first) = (Hosts { patience, ..Hosts::of(&config) }, AtomicUsize::new(0));
             tokio::select! {
                 _ = hosts.open_first(&tls, "", &first) => panic!("no server answers"),
-                _ = waits => {}
+                accepted = one.accept() => drop(accepted.unwrap()),
             }
             tokio::select! {
                 _ = hosts.open_first(&tls, "", &first) => panic!("no server answers"),
