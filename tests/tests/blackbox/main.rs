@@ -42,6 +42,7 @@ mod full_scenario;
 mod given_servers;
 mod guard;
 mod headers;
+mod http_1_0;
 mod idempotency;
 mod idempotent_calls;
 mod json_log;

@@ -1,6 +1,7 @@
-//! A caller's connection, as hyper sees it. It adds two things to the socket: a timeout for callers that do not read
-//! their answer, and the error envelope in place of hyper's own bare answer to a request head that it cannot read. Hyper's
-//! own answers are the bytes written while no handler is responding.
+//! A caller's connection, as hyper sees it. It adds three things to the socket: a timeout for callers that do not read
+//! their answer; the error envelope in place of hyper's own bare answer to a request head that it cannot read; and a reset
+//! in place of an end that would pass for the end of an unfinished response. Hyper's own answers are the bytes written
+//! while no handler is responding.
 
 use std::future::Future as _;
 use std::io::{self, IoSlice};
@@ -13,10 +14,11 @@ use std::time::Duration;
 use axum::body::Body;
 use bytes::{Buf as _, Bytes, BytesMut};
 use farthing_core::ids::RequestId;
-use http::StatusCode;
+use http::{StatusCode, Version};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 
 use super::limits::CallInFlight;
@@ -28,7 +30,8 @@ use crate::headers::SERVICE_REQUEST_ID;
 const LINGER: Duration = Duration::from_secs(5);
 const MAX_LINGER_BYTES: usize = 16 * 1024 * 1024;
 
-/// Who produces the bytes being written: hyper or a handler. Also whether the last request's body was left unread.
+/// Who produces the bytes being written: hyper or a handler. Also whether the last request's body was left unread, and
+/// whether its response is unfinished.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Speaker(Arc<Exchange>);
 
@@ -36,6 +39,8 @@ pub(super) struct Speaker(Arc<Exchange>);
 struct Exchange {
     phase: AtomicU8,
     is_unread: AtomicBool,
+    /// Whether the end of the connection would pass for the end of a response that has not ended.
+    is_unfinished: AtomicBool,
 }
 
 /// No handler is responding: hyper produces the bytes.
@@ -74,9 +79,17 @@ impl Speaker {
 pub(super) struct HandlerResponse(Speaker);
 
 impl HandlerResponse {
-    /// The response's body. The response, and `call` with it, ends when it is dropped.
-    pub(super) fn until_end_of(self, body: Body, call: Option<CallInFlight>) -> HandlerBody {
-        HandlerBody { body, _response: self, _call: call }
+    /// The response's body, to a request of `version`. The response, and `call` with it, ends when it is dropped.
+    pub(super) fn until_end_of(
+        self,
+        body: Body,
+        version: Version,
+        call: Option<CallInFlight>,
+    ) -> HandlerBody {
+        // HTTP/1.0 has no chunks: a body of unknown length ends with the connection.
+        let ends_with_connection = version < Version::HTTP_11 && body.size_hint().exact().is_none();
+        self.0.0.is_unfinished.store(ends_with_connection, Ordering::Relaxed);
+        HandlerBody { body, response: self, _call: call }
     }
 }
 
@@ -90,7 +103,7 @@ impl Drop for HandlerResponse {
 #[derive(Debug)]
 pub(super) struct HandlerBody {
     body: Body,
-    _response: HandlerResponse,
+    response: HandlerResponse,
     _call: Option<CallInFlight>,
 }
 
@@ -102,7 +115,12 @@ impl HttpBody for HandlerBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        let is_cut = matches!(frame, Some(Err(_)));
+        if !is_cut && (frame.is_none() || self.body.is_end_stream()) {
+            self.response.0.0.is_unfinished.store(false, Ordering::Relaxed);
+        }
+        Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
@@ -152,8 +170,22 @@ impl Drop for RequestBody {
     }
 }
 
+/// A stream that can be reset: its other end then gets an error in place of the end of the stream.
+pub(super) trait Reset {
+    /// Resets the stream when it is dropped.
+    fn reset(&mut self);
+}
+
+impl Reset for TcpStream {
+    fn reset(&mut self) {
+        if let Err(error) = self.set_zero_linger() {
+            tracing::warn!(event = "server.connection_not_reset", %error, "a cut response may pass for a whole one");
+        }
+    }
+}
+
 /// A caller's connection.
-pub(super) struct CallerConnection<S, I> {
+pub(super) struct CallerConnection<S: Reset, I> {
     stream: S,
     speaker: Speaker,
     /// How long the caller may read nothing of its answer.
@@ -169,7 +201,7 @@ pub(super) struct CallerConnection<S, I> {
     linger: Option<usize>,
 }
 
-impl<S, I> CallerConnection<S, I> {
+impl<S: Reset, I> CallerConnection<S, I> {
     /// The connection at `stream`. `speaker` says when a handler responds on it.
     pub(super) fn new(stream: S, speaker: Speaker, stall_timeout: Duration, new_id: I) -> Self {
         let refusal = BytesMut::new();
@@ -210,7 +242,7 @@ impl<S, I> CallerConnection<S, I> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin, I: Fn() -> RequestId> CallerConnection<S, I> {
+impl<S: AsyncRead + AsyncWrite + Reset + Unpin, I: Fn() -> RequestId> CallerConnection<S, I> {
     fn poll_refusal(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.refusal.is_empty() {
             let written = Pin::new(&mut self.stream).poll_write(cx, &self.refusal);
@@ -275,7 +307,7 @@ fn envelope(head: &[u8], id: RequestId) -> Option<Vec<u8>> {
     Some(answer)
 }
 
-impl<S: AsyncRead + Unpin, I: Unpin> AsyncRead for CallerConnection<S, I> {
+impl<S: AsyncRead + Reset + Unpin, I: Unpin> AsyncRead for CallerConnection<S, I> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -285,7 +317,9 @@ impl<S: AsyncRead + Unpin, I: Unpin> AsyncRead for CallerConnection<S, I> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin, I: Fn() -> RequestId + Unpin> AsyncWrite for CallerConnection<S, I> {
+impl<S: AsyncRead + AsyncWrite + Reset + Unpin, I: Fn() -> RequestId + Unpin> AsyncWrite
+    for CallerConnection<S, I>
+{
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.as_mut().poll_write_vectored(cx, &[IoSlice::new(bytes)])
     }
@@ -329,6 +363,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin, I: Fn() -> RequestId + Unpin> AsyncWrite
     }
 }
 
+impl<S: Reset, I> Drop for CallerConnection<S, I> {
+    fn drop(&mut self) {
+        if self.speaker.0.is_unfinished.load(Ordering::Relaxed) {
+            self.stream.reset();
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use ulid::Ulid;
@@ -368,7 +410,7 @@ mod tests {
         let handler = speaker.start_handler();
         speaker.flushed();
         assert!(!speaker.is_hyper(), "part of a response was flushed");
-        drop(handler.until_end_of(Body::empty(), None));
+        drop(handler.until_end_of(Body::empty(), Version::HTTP_11, None));
         assert!(!speaker.is_hyper(), "the end of the response is not sent");
         speaker.flushed();
         assert!(speaker.is_hyper());

@@ -184,7 +184,7 @@ fn service(
         let (mut router, speaker, call) = (router.clone(), speaker.clone(), calls.begin(&in_flight));
         let (new_id, caller) = (new_id.clone(), caller.clone());
         async move {
-            let handler = speaker.start_handler();
+            let (handler, version) = (speaker.start_handler(), request.version());
             let request = request.map(|body| speaker.request_body(body));
             let response = match (host::check(&request), &call) {
                 (Err(error), _) => {
@@ -203,7 +203,7 @@ fn service(
                 }
                 (Ok(()), None) => refused(ApiError::overloaded(GatewayLimit::Calls), new_id()),
             };
-            Ok(response.map(|body| handler.until_end_of(body, call)))
+            Ok(response.map(|body| handler.until_end_of(body, version, call)))
         }
     })
 }
@@ -245,6 +245,11 @@ mod tests {
 
     /// The response body to `GET /long`, which exceeds every buffer between a handler and its caller.
     const LONG: usize = 8 * 1024 * 1024;
+
+    impl caller::Reset for DuplexStream {
+        /// A stream in memory cannot be reset.
+        fn reset(&mut self) {}
+    }
 
     fn answering(
         router: Router,
