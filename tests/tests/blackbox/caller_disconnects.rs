@@ -186,6 +186,44 @@ fn a_cancelling_meter_stops_the_provider_and_charges_the_usage_reported_so_far()
 }
 
 #[test]
+fn a_response_that_is_left_before_it_reported_anything_is_charged_a_fee_per_call() {
+    run(async {
+        let merchant = Merchant::funded("10").await;
+        let customer = merchant.customer("100").await;
+        let per_call = json!({"name": "per call", "tier_type": "requests", "tiers": [{"start": 0, "rate": "2"}],
+                              "service_charge_payer": "merchant", "on_disconnect": "cancel"});
+        let meter = merchant.meter(per_call).await;
+        let credential = merchant.billing(&customer, &meter);
+        let gate = Gate::default();
+        let (waits, mute) = (gate.clone(), gate.clone());
+        let stream = merchant.instance.provider.endpoint(move |_| {
+            vec![event_stream(), chunk("data: {}\n\n"), Step::Wait(waits.clone()), last_chunk()]
+        });
+        let (connection, id) = begun_with(&merchant, &credential, &stream).await;
+        drop(connection);
+        let key = format!("{id}/metered");
+        let charged = eventually("it is charged", async || merchant.log.event(&key).await).await.body;
+        assert_eq!(charged["marks"], json!(["usage_missing", "partial"]));
+        assert_eq!(charged["total_wallet_cost"], "2.0000000000", "{charged}");
+        assert_eq!(charged["units"], "1", "{charged}");
+
+        // Without a response there is nothing to charge.
+        let mute = merchant.instance.provider.endpoint(move |_| vec![Step::Wait(mute.clone())]);
+        let mut connection = Connection::open(merchant.gateway()).await.unwrap();
+        connection.send(&forward("GET", &mute.url).bearer(&credential)).await.unwrap();
+        eventually("the call is under way", async || (mute.calls().len() == 1).then_some(())).await;
+        drop(connection);
+        let failure =
+            async || merchant.events().await.into_iter().find(|event| event.kind == "request.failed");
+        let failed = eventually("it ends", failure).await;
+        assert_eq!(failed.body["reason"], "caller_gone");
+        gate.open();
+        merchant.nothing_is_held().await;
+        assert_eq!(merchant.balance(&customer).await, "98.0000000000");
+    });
+}
+
+#[test]
 fn the_meter_as_of_admission_decides_whether_a_call_is_cancelled() {
     run(async {
         let merchant = Merchant::funded("10").await;

@@ -60,8 +60,8 @@ pub enum Completeness {
     /// It was complete, but could not be read for its usage. On a managed provider key it is charged its hold.
     Unread,
     /// The gateway closed the provider's connection before the usage of the output was reported: the caller had left, a
-    /// timeout had passed, or the gateway stopped. On a managed provider key the call is charged its hold; on the caller's
-    /// own it fails for this reason if nothing was reported.
+    /// timeout had passed, or the gateway stopped. On a managed provider key the call is charged its hold. On the caller's
+    /// own, if nothing was reported, it fails for this reason; but a response that its caller left is charged a fee per call.
     GivenUp(FailureReason),
     /// The usage that it reported is more than the call could have used. On a managed provider key it is charged its hold;
     /// on the caller's own it fails as `usage_invalid`.
@@ -155,11 +155,7 @@ impl SettleRequest {
     ) -> Result<Decision<()>, DecideError> {
         let opened = &*open.opened;
         let parties = open.parties();
-        let holder = parties.customer_id.map_or(Holder::Merchant(open.merchant_id), Holder::Customer);
-        let position = match (&opened.terms, opened.period_start) {
-            (Some(terms), Some(start)) => states.tier_usage(holder, terms.meter_id, start)?,
-            _ => Decimal::ZERO,
-        };
+        let position = tier_position(states, open)?;
         let usage = metered.usage.unwrap_or_default();
         let is_usage_open = match metered.ending {
             Completeness::Whole | Completeness::Partial => false,
@@ -367,6 +363,31 @@ impl Draw {
     }
 }
 
+/// The position of a call in the tiers of its meter.
+fn tier_position(states: &StateCache, open: &state::AdmittedRequest) -> Result<Decimal, DecideError> {
+    let holder = open.parties().customer_id.map_or(Holder::Merchant(open.merchant_id), Holder::Customer);
+    Ok(match (&open.opened.terms, open.opened.period_start) {
+        (Some(terms), Some(start)) => states.tier_usage(holder, terms.meter_id, start)?,
+        _ => Decimal::ZERO,
+    })
+}
+
+/// Whether a call that was given up for `reason`, and is charged no hold, is owed a fee per call: its caller left a
+/// response, and one without any usage costs something.
+fn owes_fee_per_call(
+    states: &StateCache,
+    open: &state::AdmittedRequest,
+    metered: &Metered,
+    reason: FailureReason,
+) -> Result<bool, DecideError> {
+    if reason != FailureReason::CallerGone || metered.status().is_none() {
+        return Ok(false);
+    }
+    let conditions = Conditions::of(&open.opened);
+    let bill = bill(conditions, &Usage::default(), tier_position(states, open)?);
+    Ok(bill.is_ok_and(|bill| !is_above_max_fee(conditions, &bill) && bill.fee.amount.is_positive()))
+}
+
 impl Command for SettleRequest {
     type Outcome = ();
 
@@ -375,7 +396,9 @@ impl Command for SettleRequest {
         match &self.settled {
             Settled::Metered(
                 metered @ Metered { usage: None, ending: Completeness::GivenUp(reason), .. },
-            ) if !charges_hold(&open.opened) => Ok(self.failed(open, &metered.failed(*reason))),
+            ) if !charges_hold(&open.opened) && !owes_fee_per_call(states, open, metered, *reason)? => {
+                Ok(self.failed(open, &metered.failed(*reason)))
+            }
             Settled::Metered(metered) => match self.metered_plausibly(states, open, metered) {
                 Err(DecideError::Refused(Refusal::Amount(_))) => {
                     self.metered_implausibly(states, open, metered)
