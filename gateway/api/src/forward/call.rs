@@ -13,8 +13,6 @@ use farthing_core::ids::RequestId;
 use farthing_core::partition::Partition;
 use farthing_egress::{Party, on_behalf_of, too_many_interim_responses};
 use farthing_log::appender::{ClaimEnd, Early, Error};
-use farthing_telemetry::Counted;
-use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{Method, Request, StatusCode, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
@@ -26,6 +24,8 @@ use super::call_times::CallTimes;
 use super::call_trace::{CallTrace, Exchange};
 use super::called_endpoint::CalledEndpoint;
 use super::caller_pauses::CallerPauses;
+use super::drain::ReadingOn;
+use super::ending::{InFlight, end_if_open};
 use super::forwarder::{Forwarder, OpenCall};
 use super::headers;
 use super::idempotent_call::{IdempotentCall, OpenError, OpenOutcome};
@@ -41,16 +41,13 @@ use super::settlement::{
 };
 use super::usage::{Scanner, Shape};
 use crate::app::App;
-use crate::error::{ApiError, AuthError, BillingError, ForwardError, GatewayLimit};
+use crate::error::{ApiError, AuthError, BillingError, ForwardError, GatewayLimit, ServerError};
 use crate::metrics::{CallLabel, ProviderLabel};
 use crate::providers::{ProviderKey, UsageLimit};
 
 /// How long a settlement may still be tried once it is not known whether its call is open. Then the caller gets 503: it must
 /// not wait as long as the ledger is away.
 const FINDS_OUT_WITHIN: Duration = Duration::from_secs(10);
-
-/// After this time no gateway opens a call that was sent to it before.
-const OPENING_IS_TOO_LATE: Duration = Duration::from_secs(15);
 
 /// Runs the call. `disconnected` is cancelled when the caller disconnects before the answer's head.
 pub(super) async fn run(
@@ -135,7 +132,9 @@ async fn forward(
     let is_forwarded = matches!(outcome, Ok(OpenOutcome::Opened(_)));
     let is_unknown = matches!(outcome, Err(OpenError::Unknown(_)));
     if is_unknown || (may_be_open.load(Ordering::Relaxed) && !is_forwarded) {
-        end_if_open(&forwarder, partition, request_id);
+        // It is not sent, so its idempotency key is free again.
+        let closing = idempotent_call.as_ref().map(IdempotentCall::release);
+        end_if_open(&forwarder, (partition, request_id), FailureReason::Abandoned, closing);
     }
     let mut opening = match outcome {
         Ok(OpenOutcome::Opened(opening)) => opening,
@@ -151,8 +150,8 @@ async fn forward(
     let opened = *opening.outcome();
     let usage_limit = usage_limit.held(opened.hold, forwarder.app.settings.hold_cap);
     let call = OpenCall::new(partition, request_id, opened, provider);
-    let open = Counted::new(&forwarder.app.metrics.forward.open);
-    let mut connected = true;
+    let in_flight = InFlight::begin(&forwarder, call);
+    let (mut connected, mut reading_on) = (true, None);
     let timeout = || ApiError::Forward(ForwardError::ProviderTimeout);
     let no_response = || (FailureReason::ProviderGone, ApiError::Forward(ForwardError::ProviderProtocol));
     let too_many_interim_responses = too_many_interim_responses(&mut outgoing);
@@ -179,7 +178,7 @@ async fn forward(
             Err((FailureReason::ProviderTimeout, timeout()))
         }
         // In the next two cases no caller is left to read the error.
-        () = forwarder.drained(disconnected.clone(), call) => Err((FailureReason::CallerGone, timeout())),
+        () = forwarder.drained(disconnected.clone(), call, &mut reading_on) => Err((FailureReason::CallerGone, timeout())),
         () = forwarder.stop_waiting.cancelled() => Err((FailureReason::Abandoned, timeout())),
     };
     times.stop_waiting();
@@ -194,8 +193,9 @@ async fn forward(
                 managed_key,
                 times,
                 exchange,
-                open,
+                in_flight,
                 disconnected,
+                reading_on,
             };
             return pass_back(forwarder, call, opening, &method, source, response).await;
         }
@@ -219,25 +219,9 @@ async fn forward(
 /// The error of a call whose opening failed after it was sent. If it is not known whether it failed, the call may be open.
 fn not_opened(forwarder: &Forwarder, call: OpenCall, error: Error) -> ApiError {
     if let Error::Unknown(_) = error {
-        end_if_open(forwarder, call.partition, call.request_id);
+        end_if_open(forwarder, (call.partition, call.request_id), FailureReason::Abandoned, None);
     }
     error.into()
-}
-
-/// Ends a call that may be open although nobody forwards it: its hold must not be kept. An opening on its way to another
-/// gateway is too late by then.
-fn end_if_open(forwarder: &Forwarder, partition: Partition, request_id: RequestId) {
-    let (app, abort) = (Arc::clone(&forwarder.app), forwarder.abort.clone());
-    forwarder.tasks.spawn(async move {
-        tokio::select! {
-            () = tokio::time::sleep(OPENING_IS_TOO_LATE) => {}
-            // At the end of the process the sweeper of another gateway ends it.
-            () = abort.cancelled() => return,
-        }
-        let settled = Settled::Failed(Failed::because(FailureReason::Abandoned));
-        // If it was never opened, the settlement is refused.
-        let _ = until_durable(&app, partition, request_id, &settled, None, abort).await;
-    });
 }
 
 /// The parts of the prepared call that are needed to read its answer.
@@ -249,10 +233,11 @@ struct Source {
     managed_key: Option<ProviderKey>,
     times: CallTimes,
     exchange: Exchange,
-    /// Counts the call as open.
-    open: Counted,
+    in_flight: InFlight,
     /// Is cancelled when the caller disconnects before the head.
     disconnected: CancellationToken,
+    /// How long the call goes on, if its caller has disconnected already.
+    reading_on: Option<ReadingOn>,
 }
 
 /// The mask of an error on a managed key, whose reason phrase is masked at once.
@@ -277,8 +262,7 @@ async fn pass_back(
     let scanner = Scanner::new(source.shape, &parts.headers, source.usage_limit.counts_text(), || {
         forwarder.decoders.share(call.merchant_id).of_call(call.request_id)
     });
-    let framed = parts.headers.contains_key(CONTENT_LENGTH) || parts.headers.contains_key(TRANSFER_ENCODING);
-    let framing = if framed { BodyFraming::Delimited } else { BodyFraming::UntilClose };
+    let framing = BodyFraming::of(&parts.headers);
     parts.headers = headers::to_caller(parts.headers);
     parts.version = Version::HTTP_11;
     let share = || forwarder.body_memory.share(call.merchant_id, BodyKind::Response);
@@ -314,8 +298,9 @@ async fn pass_back(
             caller_pauses: CallerPauses::default(),
             times: source.times,
             exchange: source.exchange,
-            open: source.open,
+            in_flight: source.in_flight,
             opened,
+            reading_on: source.reading_on,
         });
         let settling = async {
             if decides_head { body.wait_for_head().await } else { body.settle_if_whole().await.map(Ok) }
@@ -440,10 +425,11 @@ async fn failed_settlement(
     match unsettled {
         Unsettled::Ended => {
             // An opening whose answer was lost may have arrived since.
-            end_if_open(forwarder, call.partition, call.request_id);
+            end_if_open(forwarder, (call.partition, call.request_id), FailureReason::Abandoned, None);
             ApiError::ledger_unavailable(unsettled.to_string())
         }
-        Unsettled::Stopping => ApiError::ledger_unavailable(unsettled.to_string()),
+        // The answer to its settlement may have been lost.
+        Unsettled::Stopping => ApiError::Server(ServerError::OutcomeUnknown(unsettled.to_string())),
         Unsettled::Unsettleable => ApiError::internal(format!("{}: {unsettled}", call.request_id)),
     }
 }

@@ -3,37 +3,66 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::forwarder::DRAIN_TIMEOUT;
+use super::drain_slots::DrainSlot;
 use super::provider_response::{FramePosition, ProviderResponse};
 use super::settlement::ResponseEnd;
 
-/// Reads the response to its end if a drain slot is free, for at most [`DRAIN_TIMEOUT`] and as long as it has the slot, and
+/// How long a call goes on after its caller has disconnected.
+const DRAIN_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// A call that goes on after its caller has disconnected: its drain slot, and the end of its time.
+#[derive(Debug)]
+pub(super) struct ReadingOn {
+    slot: DrainSlot,
+    until: Instant,
+}
+
+impl ReadingOn {
+    /// The time of a call with this slot begins now.
+    pub(super) fn begin(slot: DrainSlot) -> Self {
+        Self { slot, until: Instant::now() + DRAIN_TIMEOUT }
+    }
+
+    /// Resolves at the end of its time, or once its slot is given to another call.
+    pub(super) async fn over(&self) {
+        // Either way its time is over.
+        let _ = tokio::time::timeout_at(self.until, self.slot.revoked()).await;
+    }
+}
+
+/// Reads the response to its end if a drain slot is free, as long as it has the slot and at most for the drain window, and
 /// settles the call.
 pub(super) async fn drain(mut response: ProviderResponse) {
     response.change.leave();
     let forwarder = Arc::clone(&response.forwarder);
-    let slot = forwarder.drain_slot(response.call);
-    let end = match &slot {
-        Some(slot) => tokio::select! {
-            end = within_window(read_to_end(&mut response), &forwarder.stop_waiting) => end,
-            () = slot.revoked() => ResponseEnd::CALLER_GONE,
-        },
+    let (reading_on, call) = (response.reading_on.take(), response.call);
+    let reading_on = reading_on.or_else(|| forwarder.drain_slot(call).map(ReadingOn::begin));
+    let end = match &reading_on {
+        Some(reading_on) => {
+            within_window(read_to_end(&mut response), reading_on.over(), &forwarder.stop_waiting).await
+        }
         None => ResponseEnd::CALLER_GONE,
     };
-    drop(slot);
+    drop(reading_on);
     // The settlement logs its own outcome; no caller is left to report it to.
     let _ = response.settle(end).await;
 }
 
-/// Waits for the end of a response for at most [`DRAIN_TIMEOUT`], until `stop`.
-async fn within_window(end: impl Future<Output = ResponseEnd>, stop: &CancellationToken) -> ResponseEnd {
+/// Waits for the end of a response until its time is `over`, or until `stop`.
+async fn within_window(
+    end: impl Future<Output = ResponseEnd>,
+    over: impl Future<Output = ()>,
+    stop: &CancellationToken,
+) -> ResponseEnd {
     tokio::select! {
         end = end => end,
-        () = tokio::time::sleep(DRAIN_TIMEOUT) => ResponseEnd::CALLER_GONE,
+        () = over => ResponseEnd::CALLER_GONE,
         () = stop.cancelled() => ResponseEnd::STOPPED_WAITING,
     }
 }
@@ -68,34 +97,42 @@ async fn read_to_end(response: &mut ProviderResponse) -> ResponseEnd {
 #[cfg(test)]
 mod tests {
     use std::future::{pending, ready};
-    use std::time::Duration;
 
-    use tokio::time::{Instant, sleep};
+    use farthing_core::ids::MerchantId;
+    use tokio::time::sleep;
+    use ulid::Ulid;
 
+    use super::super::drain_slots::{DrainSlots, Drainer};
     use super::*;
 
+    fn reading_on() -> ReadingOn {
+        let slot = DrainSlots::default().take(MerchantId::new(Ulid::nil()), Drainer::Merchant);
+        ReadingOn::begin(slot.expect("all are free"))
+    }
+
     #[tokio::test(start_paused = true)]
-    async fn a_response_is_drained_for_60_seconds() {
-        let (stop, started) = (CancellationToken::new(), Instant::now());
-        assert_eq!(within_window(ready(ResponseEnd::Complete), &stop).await, ResponseEnd::Complete);
+    async fn a_response_is_read_until_60_seconds_after_its_caller_has_left() {
+        let (stop, started, reading_on) = (CancellationToken::new(), Instant::now(), reading_on());
+        let whole = within_window(ready(ResponseEnd::Complete), reading_on.over(), &stop);
+        assert_eq!(whole.await, ResponseEnd::Complete);
         let in_time = async {
             sleep(Duration::from_secs(59)).await;
             ResponseEnd::Complete
         };
-        assert_eq!(within_window(in_time, &stop).await, ResponseEnd::Complete);
-        let last = Instant::now();
-        assert_eq!(within_window(pending(), &stop).await, ResponseEnd::CALLER_GONE);
-        assert_eq!((last - started, last.elapsed()), (Duration::from_secs(59), Duration::from_mins(1)));
+        assert_eq!(within_window(in_time, reading_on.over(), &stop).await, ResponseEnd::Complete);
+        let late = within_window(pending(), reading_on.over(), &stop);
+        assert_eq!(late.await, ResponseEnd::CALLER_GONE, "its time began when its caller left");
+        assert_eq!(started.elapsed(), Duration::from_mins(1));
     }
 
     #[tokio::test(start_paused = true)]
     async fn draining_ends_when_the_gateway_stops_waiting() {
-        let (stop, started) = (CancellationToken::new(), Instant::now());
+        let (stop, started, reading_on) = (CancellationToken::new(), Instant::now(), reading_on());
         let stopping = async {
             sleep(Duration::from_secs(5)).await;
             stop.cancel();
         };
-        let (end, ()) = tokio::join!(within_window(pending(), &stop), stopping);
+        let (end, ()) = tokio::join!(within_window(pending(), reading_on.over(), &stop), stopping);
         assert_eq!((end, started.elapsed()), (ResponseEnd::STOPPED_WAITING, Duration::from_secs(5)));
     }
 }

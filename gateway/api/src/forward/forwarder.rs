@@ -15,15 +15,13 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::body_memory::{BodyKind, BodyMemory};
+use super::drain::ReadingOn;
 use super::drain_slots::{DrainSlot, DrainSlots, Drainer};
 use super::request_body::RequestBody;
 use super::turns::Turns;
 use super::usage::Decoders;
 use crate::app::App;
 use crate::metrics::ProviderLabel;
-
-/// How long a call goes on after its caller has disconnected.
-pub(super) const DRAIN_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Idle connections kept per provider.
 const MAX_IDLE_PER_HOST: usize = 512;
@@ -152,12 +150,17 @@ impl Forwarder {
     }
 
     /// Resolves once the caller has disconnected and the drain window has elapsed; earlier if its drain slot is revoked, and
-    /// immediately after the disconnect if no slot is free.
-    pub(super) async fn drained(&self, disconnected: CancellationToken, call: OpenCall) {
+    /// immediately after the disconnect if no slot is free. If the response begins before, `reading_on` says how long it
+    /// may still be read.
+    pub(super) async fn drained(
+        &self,
+        disconnected: CancellationToken,
+        call: OpenCall,
+        reading_on: &mut Option<ReadingOn>,
+    ) {
         disconnected.cancelled().await;
         if let Some(slot) = self.drain_slot(call) {
-            // Either way its time is over.
-            let _ = tokio::time::timeout(DRAIN_TIMEOUT, slot.revoked()).await;
+            reading_on.insert(ReadingOn::begin(slot)).over().await;
         }
     }
 

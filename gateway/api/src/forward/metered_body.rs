@@ -290,8 +290,11 @@ impl Body for MeteredBody {
 }
 
 impl Drop for MeteredBody {
-    /// Drains the provider's response if the caller disconnected before its end.
+    /// Drains the provider's response if the caller disconnected before its end. What a panic leaves is not read on.
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
         if let ResponsePhase::Streaming(mut response) =
             std::mem::replace(&mut self.phase, ResponsePhase::Done)
         {

@@ -14,6 +14,7 @@ mod conversion_turns;
 mod credential;
 mod drain;
 mod drain_slots;
+mod ending;
 mod endpoint;
 mod forwarder;
 mod headers;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use farthing_telemetry::Counted;
-use http::StatusCode;
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::{HeaderMap, StatusCode};
 use http_body::Frame;
 use hyper::body::Incoming;
 use tokio::sync::oneshot;
@@ -14,6 +14,8 @@ use tokio::task::JoinHandle;
 use super::call_times::CallTimes;
 use super::call_trace::Exchange;
 use super::caller_pauses::CallerPauses;
+use super::drain::ReadingOn;
+use super::ending::InFlight;
 use super::forwarder::{Forwarder, OpenCall};
 use super::pieces::Pieces;
 use super::response_change::{NotConverted, ResponseChange};
@@ -30,6 +32,21 @@ pub(super) enum BodyFraming {
     Delimited,
     /// The end is the closing of the connection, which may also be a failure.
     UntilClose,
+}
+
+impl BodyFraming {
+    /// The framing of a response with these headers (RFC 9112, section 6.3).
+    pub(super) fn of(headers: &HeaderMap) -> Self {
+        let codings = headers.get_all(TRANSFER_ENCODING).iter().next_back();
+        let is_delimited = match codings {
+            Some(codings) => {
+                let last = codings.as_bytes().rsplit(|byte| *byte == b',').next().unwrap_or_default();
+                last.trim_ascii().eq_ignore_ascii_case(b"chunked")
+            }
+            None => headers.contains_key(CONTENT_LENGTH),
+        };
+        if is_delimited { Self::Delimited } else { Self::UntilClose }
+    }
 }
 
 /// Whether a frame completes its body.
@@ -61,10 +78,11 @@ pub(super) struct ProviderResponse {
     pub(super) caller_pauses: CallerPauses,
     pub(super) times: CallTimes,
     pub(super) exchange: Exchange,
-    /// Counts the call as open until it is settled.
-    pub(super) open: Counted,
+    pub(super) in_flight: InFlight,
     /// Is sent once its opening is durable, and dropped if it is not.
     pub(super) opened: oneshot::Receiver<()>,
+    /// How long it is read, if its caller disconnected before it began.
+    pub(super) reading_on: Option<ReadingOn>,
 }
 
 impl ProviderResponse {
@@ -80,7 +98,7 @@ impl ProviderResponse {
             framing,
             usage_limit,
             mut exchange,
-            open,
+            in_flight,
             opened,
             ..
         } = self;
@@ -114,7 +132,7 @@ impl ProviderResponse {
                 // It is counted.
                 Err(Unsettled::Stopping | Unsettled::Unsettleable) => {}
             }
-            drop(open);
+            drop(in_flight);
             settled
         })))
     }
@@ -168,5 +186,34 @@ impl ProviderResponse {
         if let (Some(recorder), Some(frame)) = (&mut self.recorder, frame) {
             recorder.record(frame);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn a_body_is_delimited_by_its_length_or_by_its_last_chunk() {
+        let framing = |headers: &[(http::HeaderName, &'static str)]| {
+            let headers = headers.iter().map(|(name, value)| (name.clone(), HeaderValue::from_static(value)));
+            BodyFraming::of(&headers.collect())
+        };
+        for delimited in ["chunked", "Chunked", "gzip, chunked", "gzip ,\tchunked "] {
+            assert_eq!(framing(&[(TRANSFER_ENCODING, delimited)]), BodyFraming::Delimited, "{delimited}");
+        }
+        for until_close in ["gzip", "chunked, gzip", "identity", ""] {
+            assert_eq!(
+                framing(&[(TRANSFER_ENCODING, until_close)]),
+                BodyFraming::UntilClose,
+                "{until_close}"
+            );
+        }
+        let both = [(CONTENT_LENGTH, "1"), (TRANSFER_ENCODING, "gzip")];
+        assert_eq!(framing(&both), BodyFraming::UntilClose, "the length does not count then");
+        assert_eq!(framing(&[(CONTENT_LENGTH, "1")]), BodyFraming::Delimited);
+        assert_eq!(framing(&[]), BodyFraming::UntilClose);
     }
 }

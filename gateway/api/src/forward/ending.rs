@@ -1,0 +1,69 @@
+//! The end of calls that nothing else would end: those that may be open although nobody forwards them, and those whose task
+//! panics. Their holds would be kept for as long as the gateway lives.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use farthing_core::command::{Failed, Settled};
+use farthing_core::event::FailureReason;
+use farthing_core::idempotency::ClaimId;
+use farthing_core::ids::RequestId;
+use farthing_core::partition::Partition;
+use farthing_log::appender::ClaimEnd;
+use farthing_telemetry::Counted;
+
+use super::forwarder::{Forwarder, OpenCall};
+use super::settlement::until_durable;
+
+/// After this time no gateway opens a call that was sent to it before.
+const OPENING_IS_TOO_LATE: Duration = Duration::from_secs(15);
+
+/// Ends a call that may be open although nobody forwards it, with `closing` of its idempotency key. An opening on its way
+/// to another gateway is too late by then.
+pub(super) fn end_if_open(
+    forwarder: &Forwarder,
+    (partition, request_id): (Partition, RequestId),
+    reason: FailureReason,
+    closing: Option<(ClaimId, ClaimEnd)>,
+) {
+    let (app, abort) = (Arc::clone(&forwarder.app), forwarder.abort.clone());
+    forwarder.tasks.spawn(async move {
+        tokio::select! {
+            () = tokio::time::sleep(OPENING_IS_TOO_LATE) => {}
+            // At the end of the process the sweeper of another gateway ends it.
+            () = abort.cancelled() => return,
+        }
+        let settled = Settled::Failed(Failed::because(reason));
+        // If it was never opened, the settlement is refused.
+        let _ = until_durable(&app, partition, request_id, &settled, closing, abort).await;
+    });
+}
+
+/// A call from its opening to its settlement. It counts as open, and is ended if its task panics.
+pub(super) struct InFlight {
+    forwarder: Arc<Forwarder>,
+    call: OpenCall,
+    _open: Counted,
+}
+
+impl InFlight {
+    pub(super) fn begin(forwarder: &Arc<Forwarder>, call: OpenCall) -> Self {
+        let open = Counted::new(&forwarder.app.metrics.forward.open);
+        Self { forwarder: Arc::clone(forwarder), call, _open: open }
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let OpenCall { partition, request_id, .. } = self.call;
+            tracing::error!(
+                event = "forward.call_panicked",
+                %request_id,
+                "the task of a call failed by a fault of the program; the call ends as failed and is not charged"
+            );
+            self.forwarder.app.metrics.forward.unsettled.inc();
+            end_if_open(&self.forwarder, (partition, request_id), FailureReason::Unsettleable, None);
+        }
+    }
+}
