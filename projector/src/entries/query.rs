@@ -141,7 +141,12 @@ pub async fn list_period(
 ) -> Result<Listed<EntryRow>, Error> {
     let wallet = scope.wallet_id.to_string();
     let before_all = EntryPlace { counted_at: start, position: 0 };
-    let after = cursor(db, &wallet, page).await?.unwrap_or(before_all);
+    let after = match cursor(db, &wallet, page).await? {
+        None => before_all,
+        Some(place) if (start..end).contains(&place.counted_at) => place,
+        // The cursor of another period's statement: the entries after it do not add up with this one's funds.
+        Some(_) => return Err(Error::CursorInvalid),
+    };
     let limit = page.rows_to_select();
     let parameters = [
         text(&wallet),

@@ -312,6 +312,12 @@ async fn over_rest(story: &Story) {
     let start = "start=2020-01-01T00:00:00Z";
     merchant.get(&target(&format!("{start}&cursor=999999"))).await.refused(400, "cursor_invalid");
     merchant.get(&format!("/v1/ledger/statement?{start}")).await.refused(400, "validation_error");
+    // The cursor of another period, whose entries do not add up with this one's funds.
+    let first = merchant.get(&target(&format!("{start}&limit=1"))).await.expect(200);
+    let cursor = first["next_cursor"].as_str().unwrap();
+    for other in [format!("start={cut}"), "start=2020-01-01T00:00:00Z&end=2020-01-02T00:00:00Z".to_owned()] {
+        merchant.get(&target(&format!("{other}&cursor={cursor}"))).await.refused(400, "cursor_invalid");
+    }
     // Another merchant's wallet.
     let other = Merchant::of(story.instance).await;
     for path in [format!("entries?wallet_id={wallet}"), format!("statement?wallet_id={wallet}&{start}")] {

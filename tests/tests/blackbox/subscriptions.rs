@@ -5,6 +5,7 @@ use farthing_tests::client::Request;
 use farthing_tests::merchant::{Customer, Merchant};
 use farthing_tests::provider::json as answer_json;
 use farthing_tests::run;
+use farthing_tests::wait::eventually;
 use serde_json::{Value, json};
 
 /// An id that does not exist.
@@ -288,6 +289,28 @@ fn deleting_a_customer_ends_its_subscription_which_stays_listed() {
             (&older[1]["status"], &older[1]["cancelled_at"]),
             (&json!("cancelled"), &ended["cancelled_at"])
         );
+    });
+}
+
+#[test]
+fn all_subscriptions_of_a_wallet_show_the_same_sum() {
+    run(async {
+        let merchant = Merchant::new().await;
+        let customer = merchant.customer("2").await;
+        let plan = free_plan(&merchant, "1").await;
+        let first = subscribe(&merchant, &customer, &plan).await;
+        let path = format!("/v1/subscriptions/{}", id(&first, "subscription_id"));
+        merchant.delete(&path).await.expect(200);
+        merchant.post("/v1/test_clock", &json!({"advance_seconds": 32 * 24 * 60 * 60})).await.expect(200);
+        eventually("it has ended", async || {
+            (merchant.get(&path).await.expect(200)["status"] == "cancelled").then_some(())
+        })
+        .await;
+        subscribe(&merchant, &customer, &plan).await;
+        let older = merchant.get("/v1/active-subscriptions").await.expect(200);
+        let balances: Vec<_> =
+            older.as_array().unwrap().iter().map(|shown| &shown["wallet"]["active_balance"]).collect();
+        assert_eq!(balances, ["3.0000000000"; 2], "the balance and the credit of the second");
     });
 }
 

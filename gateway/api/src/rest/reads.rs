@@ -198,8 +198,9 @@ impl Reads {
         merchant_id: MerchantId,
         purpose: Purpose,
     ) -> Result<MerchantConnection, ApiError> {
-        let started = Instant::now();
         let connection = MerchantConnection::open(&self.app, merchant_id, purpose).await?;
+        // The wait for a turn says nothing about the read model.
+        let started = Instant::now();
         let target = within(reader::head(&connection, connection.partition)).await?;
         let wait = Wait { target, if_behind: IfBehind::MarkStale, started };
         self.wait(connection, projection, merchant_id, purpose, wait).await

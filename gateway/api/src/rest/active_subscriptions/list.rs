@@ -24,7 +24,5 @@ pub(super) async fn list(
     }
     let connection = reads.caught_up(ReadModel::Subscriptions, merchant_id).await?;
     let rows = within(query::older(connection.partition(), merchant_id)).await?;
-    let shown: Result<Vec<_>, _> =
-        rows.into_iter().map(|row| ActiveSubscription::of_row(merchant_id, row)).collect();
-    Ok(Reply::ok(shown?))
+    Ok(Reply::ok(ActiveSubscription::of_rows(merchant_id, rows)?))
 }
