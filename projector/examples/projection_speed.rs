@@ -21,7 +21,7 @@ use farthing_core::partition::Partition;
 use farthing_core::pricing::ModelCost;
 use farthing_core::pricing::{Fee, FeeLine};
 use farthing_core::usage::{Split, Usage};
-use farthing_log::chain::HASH_BYTES;
+use farthing_log::chain::{GENESIS, Link, hash};
 use farthing_log::connect::{Role, connect};
 use farthing_log::nats::NatsConfig;
 use farthing_log::nats_names::NatsNames;
@@ -39,6 +39,8 @@ use tokio_util::sync::CancellationToken;
 const PARTITION: Partition = Partition::new(0);
 
 const CUSTOMERS: usize = 1_000;
+
+const WRITER: &str = "a benchmark";
 
 /// As in commits under load.
 const EVENTS_PER_BATCH: usize = 64;
@@ -198,42 +200,47 @@ impl Workload {
     }
 }
 
-/// Appends events without the appender, in batches of [`EVENTS_PER_BATCH`]. The hashes do not matter for the measurement.
+/// Appends events to an empty log without the appender, in batches of [`EVENTS_PER_BATCH`].
 async fn load(client: &Client, workload: &Workload, events: impl Iterator<Item = Event>) -> i64 {
     let mut head = reader::head(client, PARTITION).await.unwrap();
+    assert_eq!(head, 0, "use an empty database");
+    let mut previous = GENESIS;
     let copy = "COPY ledger.batches (partition, first_position, count, recorded_at, writer, events, hashes) \
                 FROM STDIN BINARY";
     let types = [Type::INT2, Type::INT8, Type::INT4, Type::TIMESTAMPTZ, Type::TEXT, Type::BYTEA, Type::BYTEA];
     let mut rows = pin!(BinaryCopyInWriter::new(client.copy_in(copy).await.unwrap(), &types));
     let mut events = events.peekable();
     while events.peek().is_some() {
-        let mut lines = String::new();
+        let (mut lines, mut hashes) = (String::new(), Vec::new());
         let mut count = 0;
         for event in events.by_ref().take(EVENTS_PER_BATCH) {
             let fact = Fact { merchant_id: workload.merchant_id, occurred_at: workload.now, event };
             if count > 0 {
                 lines.push('\n');
             }
+            let start = lines.len();
             record::write(&fact, &mut lines);
             count += 1;
+            let link = Link {
+                position: head + i64::from(count),
+                recorded_at: workload.now,
+                writer: WRITER,
+                record: &lines[start..],
+            };
+            previous = hash(&previous, &link);
+            hashes.extend_from_slice(&previous);
         }
-        let hashes = vec![0_u8; HASH_BYTES * count];
-        let count = i32::try_from(count).unwrap();
-        let row: [&(dyn ToSql + Sync); 7] = [
-            &PARTITION.number(),
-            &(head + 1),
-            &count,
-            &workload.now,
-            &"a benchmark",
-            &lines.as_bytes(),
-            &hashes,
-        ];
+        let row: [&(dyn ToSql + Sync); 7] =
+            [&PARTITION.number(), &(head + 1), &count, &workload.now, &WRITER, &lines.as_bytes(), &hashes];
         rows.as_mut().write(&row).await.unwrap();
         head += i64::from(count);
     }
     rows.as_mut().finish().await.unwrap();
     client
-        .execute("UPDATE ledger.heads SET position = $1 WHERE partition = $2", &[&head, &PARTITION.number()])
+        .execute(
+            "UPDATE ledger.heads SET position = $1, hash = $2 WHERE partition = $3",
+            &[&head, &&previous[..], &PARTITION.number()],
+        )
         .await
         .unwrap();
     head
