@@ -12,7 +12,7 @@ use farthing_core::partition::Partition;
 use farthing_schema::read_model::SCHEMA_PLACEHOLDER;
 use futures_util::SinkExt as _;
 use tokio_postgres::types::{IsNull, ToSql, Type};
-use tokio_postgres::{CopyInSink, Error};
+use tokio_postgres::{CopyInSink, Error, Row};
 
 /// The texts of the statements of one generation. A connection prepares each of them once.
 #[derive(Debug)]
@@ -56,6 +56,16 @@ impl<'a> Writer<'a> {
     ) -> Result<u64, Error> {
         let statement = self.transaction.prepare_cached(self.statements.text(sql)).await?;
         self.transaction.execute(&statement, parameters).await
+    }
+
+    /// The rows of a query.
+    pub(crate) async fn query(
+        &mut self,
+        sql: &'static str,
+        parameters: &[&(dyn ToSql + Sync)],
+    ) -> Result<Vec<Row>, Error> {
+        let statement = self.transaction.prepare_cached(self.statements.text(sql)).await?;
+        self.transaction.query(&statement, parameters).await
     }
 
     /// Begins to copy rows into a table. `sql` is a `COPY … FROM STDIN BINARY`.

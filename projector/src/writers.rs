@@ -40,7 +40,7 @@ impl Writers {
     }
 
     fn sessions(database_url: &str) -> Result<Sessions, Error> {
-        Ok(Sessions::of(database_url, Role::Projector)?.with(NO_WAIT_FOR_DISK))
+        Ok(Sessions::of(database_url, Role::Projector)?.with(NO_WAIT_FOR_DISK).by_keys())
     }
 
     fn of(sessions: Sessions, connections: usize, limit: Duration) -> Result<Self, Error> {

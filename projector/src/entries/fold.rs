@@ -60,6 +60,17 @@ pub(super) struct Sum {
     pub(super) bundle_credit: Decimal,
 }
 
+impl Sum {
+    /// The sum of both. Beyond what a column holds it is a number that Postgres refuses.
+    pub(super) fn plus(self, other: Self) -> Self {
+        Self {
+            balance: self.balance.saturating_add(other.balance),
+            plan_credit: self.plan_credit.saturating_add(other.plan_credit),
+            bundle_credit: self.bundle_credit.saturating_add(other.bundle_credit),
+        }
+    }
+}
+
 impl From<Funds> for Sum {
     fn from(funds: Funds) -> Self {
         Self {

@@ -1,12 +1,16 @@
 //! Writes the rows of entries and wallets. An entry is written before its wallet's row changes: the money after it is that
-//! row and the changes of the batch until it.
+//! row and the changes of the batch until it. The wallets are read and the entries copied: an insertion that joined each
+//! entry with its wallet took twice the time.
 
+use std::collections::HashMap;
+
+use chrono::{DateTime, Utc};
 use farthing_core::ids::WalletId;
 use farthing_core::partition::Partition;
 use rust_decimal::Decimal;
 
 use super::EntryBatch;
-use super::fold::{Moved, NewEntry, NewWallet};
+use super::fold::{Moved, NewEntry, NewWallet, Sum};
 use crate::column::json;
 use crate::writer::{WriteRows, Writer, copy_rows, unnest_rows};
 
@@ -24,27 +28,79 @@ copy_rows! {
     }
 }
 
-unnest_rows! {
-    INSERT_ENTRIES, insert_entries<'a>,
-    ["INSERT INTO {schema}.entries (" (columns) ") \
-      SELECT new.partition, new.wallet_id, new.position, new.occurred_at, \
-          GREATEST(new.counted_at, w.counted_at), new.cause, \
-          new.balance_change, new.plan_credit_change, new.bundle_credit_change, \
-          w.balance + new.balance, w.plan_credit + new.plan_credit, w.bundle_credit + new.bundle_credit \
-      FROM " (rows as new) " \
-      JOIN {schema}.wallets AS w ON w.partition = new.partition AND w.wallet_id = new.wallet_id COLLATE \"C\""],
-    for row in &'a NewEntry => {
-        wallet_id: text = row.wallet_id.to_string(),
-        position: int8 = row.position,
-        occurred_at: timestamptz = row.occurred_at,
-        counted_at: timestamptz = row.moved.counted_at,
-        cause: text = json(&row.cause),
-        balance_change: numeric = row.change.balance,
-        plan_credit_change: numeric = row.change.plan_credit,
-        bundle_credit_change: numeric = row.change.bundle_credit,
-        balance: numeric = row.moved.sum.balance,
-        plan_credit: numeric = row.moved.sum.plan_credit,
-        bundle_credit: numeric = row.moved.sum.bundle_credit,
+/// The money of the wallets $2 in the partitions $1, and when their last entry counts.
+const FUNDS: &str = "\
+SELECT w.partition, w.wallet_id, w.balance, w.plan_credit, w.bundle_credit, w.counted_at
+FROM unnest($1::int2[], $2::text[]) AS moved(partition, wallet_id)
+JOIN {schema}.wallets AS w ON w.partition = moved.partition AND w.wallet_id = moved.wallet_id COLLATE \"C\"";
+
+/// The money of a wallet before a batch.
+struct Before {
+    sum: Sum,
+    counted_at: Option<DateTime<Utc>>,
+}
+
+/// The wallets of some batches, by partition and id.
+type Wallets = HashMap<(i16, String), Before>;
+
+/// Reads the wallets that the batches move.
+async fn wallets_before(
+    db: &mut Writer<'_>,
+    batches: &[(Partition, EntryBatch)],
+) -> Result<Wallets, tokio_postgres::Error> {
+    let (mut partitions, mut ids) = (Vec::new(), Vec::new());
+    for (partition, batch) in batches {
+        partitions.extend(batch.moved.keys().map(|_| partition.number()));
+        ids.extend(batch.moved.keys().map(WalletId::to_string));
+    }
+    if ids.is_empty() {
+        return Ok(Wallets::new());
+    }
+    let rows = db.query(FUNDS, &[&partitions, &ids]).await?;
+    let wallets = rows.iter().map(|row| {
+        let sum =
+            Sum { balance: row.try_get(2)?, plan_credit: row.try_get(3)?, bundle_credit: row.try_get(4)? };
+        Ok(((row.try_get(0)?, row.try_get(1)?), Before { sum, counted_at: row.try_get(5)? }))
+    });
+    wallets.collect()
+}
+
+/// An entry with the money after it.
+struct Written<'a> {
+    entry: &'a NewEntry,
+    wallet_id: String,
+    counted_at: DateTime<Utc>,
+    after: Sum,
+}
+
+/// The entries of a batch of wallets that are known.
+fn written<'a>(partition: Partition, batch: &'a EntryBatch, wallets: &Wallets) -> Vec<Written<'a>> {
+    let entries = batch.entries.iter().filter_map(|entry| {
+        let wallet_id = entry.wallet_id.to_string();
+        let key = (partition.number(), wallet_id);
+        let before = wallets.get(&key)?;
+        let counted_at =
+            before.counted_at.map_or(entry.moved.counted_at, |at| at.max(entry.moved.counted_at));
+        Some(Written { entry, wallet_id: key.1, counted_at, after: before.sum.plus(entry.moved.sum) })
+    });
+    entries.collect()
+}
+
+copy_rows! {
+    COPY_ENTRIES, copy_entries<'a>,
+    into entries,
+    for row in &'a Written<'a> => {
+        wallet_id: text = row.wallet_id,
+        position: int8 = row.entry.position,
+        occurred_at: timestamptz = row.entry.occurred_at,
+        counted_at: timestamptz = row.counted_at,
+        cause: text = json(&row.entry.cause),
+        balance_change: numeric = row.entry.change.balance,
+        plan_credit_change: numeric = row.entry.change.plan_credit,
+        bundle_credit_change: numeric = row.entry.change.bundle_credit,
+        balance: numeric = row.after.balance,
+        plan_credit: numeric = row.after.plan_credit,
+        bundle_credit: numeric = row.after.bundle_credit,
     }
 }
 
@@ -71,7 +127,12 @@ impl WriteRows for EntryBatch {
         db: &mut Writer<'_>,
     ) -> Result<(), tokio_postgres::Error> {
         insert_wallets(db, batches, |batch| batch.wallets.iter()).await?;
-        insert_entries(db, batches, |batch| batch.entries.iter()).await?;
+        let wallets = wallets_before(db, batches).await?;
+        let entries: Vec<_> = batches
+            .iter()
+            .map(|(partition, batch)| (*partition, written(*partition, batch, &wallets)))
+            .collect();
+        copy_entries(db, &entries, |entries| entries.iter()).await?;
         update_wallets(db, batches, |batch| batch.moved.iter()).await
     }
 }

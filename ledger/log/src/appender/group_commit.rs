@@ -16,7 +16,7 @@ use tokio_util::task::TaskTracker;
 use super::AbortOnPanic;
 use super::append_statement::{APPEND, execute, try_execute};
 use super::batch::AppendBatch;
-use super::session::SETTINGS;
+use super::session::set_up;
 use super::store::{ATTEMPT_TIMEOUT, Head, StoreError, StoreResult};
 use crate::connect::{self, Role};
 use crate::metrics::LedgerMetrics;
@@ -157,7 +157,7 @@ impl Connection {
     async fn open(database_url: &str, role: Role) -> StoreResult<Self> {
         let opened = async {
             let client = connect::connect(database_url, role).await?;
-            client.batch_execute(SETTINGS).await?;
+            set_up(&client).await?;
             let append = client.prepare(APPEND).await?;
             Ok(Self { client, append })
         };

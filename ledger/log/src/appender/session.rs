@@ -18,17 +18,16 @@ use farthing_core::idempotency::{ClaimId, StoredClaim};
 use farthing_core::partition::Partition;
 use farthing_core::state::{State, StateKey, generation, shape};
 
-/// Settings for statements that find a few rows by their keys. They make the planner use the index even while tables
-/// are small and their statistics are old, and plan each statement once. Citus must know the partition when it plans, and
-/// then keeps the plan of its node.
-pub(super) const SETTINGS: &str = "\
-SET enable_seqscan = off;
-SET enable_hashjoin = off;
-SET enable_mergejoin = off;
-SELECT set_config('plan_cache_mode', CASE WHEN to_regclass('pg_catalog.pg_dist_partition') IS NULL
-    THEN 'force_generic_plan' ELSE 'auto' END, false);
+/// Settings of a session that appends, besides those for statements that find a few rows by their keys.
+const SETTINGS: &str = "\
 SET synchronous_commit = on;
 SET statement_timeout = '10s'";
+
+/// Sets what a session depends on that appends.
+pub(super) async fn set_up(client: &Client) -> Result<(), tokio_postgres::Error> {
+    client.batch_execute(connect::BY_KEYS).await?;
+    client.batch_execute(SETTINGS).await
+}
 
 /// Whether the partitions are on several servers: a transaction over partitions, or of a partition and the directory, would
 /// be one over servers.
@@ -74,7 +73,7 @@ impl LogStore for PostgresStore {
 
     async fn open(&self) -> StoreResult<PostgresSession> {
         let client = connect::connect(&self.database_url, self.role).await?;
-        client.batch_execute(SETTINGS).await?;
+        set_up(&client).await?;
         let (lead, read, load_states, find_claims, append, store_states, resolve) = tokio::try_join!(
             client.prepare(LEAD),
             client.prepare(reader::READ),

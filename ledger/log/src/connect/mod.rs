@@ -20,6 +20,7 @@ use tokio_postgres::{Client, Config};
 pub use self::database_url::Error as SettingsError;
 use self::database_url::Settings;
 pub use self::postgres_tls::{Authorities, Check, EncryptedStream, Handshake, PostgresTls};
+pub(crate) use self::session::BY_KEYS;
 pub use self::session::{Sessions, SessionsError, check_sessions};
 
 /// How long opening a connection may take.

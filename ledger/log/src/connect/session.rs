@@ -22,6 +22,16 @@ const PLANS: &str = "SET jit = off;";
 /// reads a table from end to end instead of an index.
 const RANDOM_READS: &str = "SET random_page_cost = 1.1;";
 
+/// Settings for a session whose statements find a few rows by their keys. They make the planner use the index even while
+/// tables are small and their statistics are old, and plan each statement once. Citus must know the partition when it
+/// plans, and then keeps the plan of its node.
+pub(crate) const BY_KEYS: &str = "\
+SET enable_seqscan = off;
+SET enable_hashjoin = off;
+SET enable_mergejoin = off;
+SELECT set_config('plan_cache_mode', CASE WHEN to_regclass('pg_catalog.pg_dist_partition') IS NULL
+    THEN 'force_generic_plan' ELSE 'auto' END, false);";
+
 /// TCP keepalives. With them, Postgres frees the locks of a client whose machine is gone within half a minute; by
 /// default that takes two hours. They have no effect on a Unix socket.
 const KEEPALIVES: &str =
@@ -102,6 +112,13 @@ impl Sessions {
     #[must_use]
     pub fn with(mut self, setting: &str) -> Self {
         self.begin = format!("{} SET {setting};", self.begin);
+        self
+    }
+
+    /// The same, for statements that find a few rows by their keys.
+    #[must_use]
+    pub fn by_keys(mut self) -> Self {
+        self.begin = format!("{} {BY_KEYS}", self.begin);
         self
     }
 
