@@ -195,7 +195,12 @@ fn another_protocol_and_interim_responses_without_end_are_no_response() {
             let bytes = b"HTTP/1.1 100 Continue\r\n\r\n".repeat(100_000);
             [vec![Step::Bytes(bytes)], waits()].concat()
         });
-        for endpoint in [&switching, &many, &continues] {
+        // Neither the gateway nor its caller would undo the coding.
+        let coded = provider.endpoint(|_| {
+            let coded = head(200, &[("Content-Type", "application/json"), ("Transfer-Encoding", "gzip")]);
+            vec![coded, Step::Bytes(b"{}".to_vec()), Step::Close]
+        });
+        for endpoint in [&switching, &many, &continues, &coded] {
             for _ in 0..2 {
                 let refused = merchant.fetch(&merchant.secret_key, &endpoint.url).await;
                 refused.refused(502, "provider_unreachable");

@@ -111,7 +111,7 @@ fn a_managed_call_that_is_left_before_its_usage_is_charged_its_hold() {
 }
 
 #[test]
-fn what_costs_the_instance_nothing_is_left_for_nothing() {
+fn what_costs_the_instance_nothing_is_left_for_the_fee_per_call_alone() {
     run(async {
         let managed = Managed::start(&[]).await;
         let merchant = Merchant::funded("100").await;
@@ -131,11 +131,13 @@ fn what_costs_the_instance_nothing_is_left_for_nothing() {
             [(merchant.billing(&customer, &meter), forward("GET", &models.url)), (token(&own), ask(&stream))]
         {
             let id = leave(&managed, &credential, request).await;
-            let failed = merchant.failed_request(&id).await;
-            assert_eq!((&failed["reason"], &failed["http_status"]), (&json!("caller_gone"), &json!(200)));
+            let (_, metered) = events(&merchant, &id).await;
+            assert_eq!(metered["marks"], json!(["usage_missing", "partial"]), "{metered}");
+            assert_eq!(metered["total_wallet_cost"], "0.5000000000", "{metered}");
+            assert_eq!(metered["model_cost"]["total"], "0.0000000000", "{metered}");
         }
         gate.open();
-        assert_eq!(merchant.balance(&customer).await, "100.0000000000");
+        assert_eq!(merchant.balance(&customer).await, "99.0000000000");
     });
 }
 

@@ -186,11 +186,13 @@ fn a_cancelling_meter_stops_the_provider_and_charges_the_usage_reported_so_far()
 }
 
 #[test]
-fn a_response_that_is_left_before_it_reported_anything_is_charged_a_fee_per_call() {
+fn a_response_that_is_left_before_it_reported_anything_counts_as_a_call() {
     run(async {
         let merchant = Merchant::funded("10").await;
         let customer = merchant.customer("100").await;
-        let per_call = json!({"name": "per call", "tier_type": "requests", "tiers": [{"start": 0, "rate": "2"}],
+        // The first call is free, and counts.
+        let tiers = json!([{"start": 0, "rate": "0"}, {"start": 1, "rate": "2"}]);
+        let per_call = json!({"name": "per call", "tier_type": "requests", "tiers": tiers,
                               "service_charge_payer": "merchant", "on_disconnect": "cancel"});
         let meter = merchant.meter(per_call).await;
         let credential = merchant.billing(&customer, &meter);
@@ -199,13 +201,18 @@ fn a_response_that_is_left_before_it_reported_anything_is_charged_a_fee_per_call
         let stream = merchant.instance.provider.endpoint(move |_| {
             vec![event_stream(), chunk("data: {}\n\n"), Step::Wait(waits.clone()), last_chunk()]
         });
-        let (connection, id) = begun_with(&merchant, &credential, &stream).await;
-        drop(connection);
-        let key = format!("{id}/metered");
-        let charged = eventually("it is charged", async || merchant.log.event(&key).await).await.body;
-        assert_eq!(charged["marks"], json!(["usage_missing", "partial"]));
-        assert_eq!(charged["total_wallet_cost"], "2.0000000000", "{charged}");
-        assert_eq!(charged["units"], "1", "{charged}");
+        for cost in ["0.0000000000", "2.0000000000"] {
+            let (connection, id) = begun_with(&merchant, &credential, &stream).await;
+            drop(connection);
+            let key = format!("{id}/metered");
+            let charged = eventually("it is charged", async || merchant.log.event(&key).await).await.body;
+            assert_eq!(charged["marks"], json!(["usage_missing", "partial"]));
+            assert_eq!(
+                (&charged["total_wallet_cost"], &charged["units"]),
+                (&json!(cost), &json!("1")),
+                "{charged}"
+            );
+        }
 
         // Without a response there is nothing to charge.
         let mute = merchant.instance.provider.endpoint(move |_| vec![Step::Wait(mute.clone())]);

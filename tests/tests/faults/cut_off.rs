@@ -6,14 +6,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use farthing_tests::instance::Instance;
 use farthing_tests::leader::{led, spread, taken_over};
 use farthing_tests::link::{Cut, Link, free_address};
-use farthing_tests::merchant::Merchant;
+use farthing_tests::merchant::{Merchant, forward};
 use farthing_tests::process::kill;
+use farthing_tests::provider::json_text;
 use farthing_tests::side_gateway::SideGateway;
-use farthing_tests::wait::eventually;
+use farthing_tests::wait::{eventually, within};
 use serde_json::json;
 
 use crate::load::Load;
-use crate::{aftermath, put_away, rounds, run};
+use crate::{HEAL, aftermath, put_away, rounds, run};
 
 const FLAGS: [&str; 4] = ["--allow-address", "127.0.0.0/8", "--sweep-after-seconds", "5"];
 
@@ -73,6 +74,58 @@ fn a_follower_that_is_cut_off_its_leader_refuses_and_goes_on_later() {
 #[test]
 fn a_follower_whose_commands_vanish_on_the_way_refuses_and_goes_on_later() {
     run(cut_off(Cut::Silent));
+}
+
+/// Whether an append waits for the lock of a head.
+const APPEND_WAITS: &str = "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)";
+
+#[test]
+fn a_call_whose_opening_was_not_confirmed_to_its_follower_is_not_sent_and_its_key_is_free_again() {
+    run(async {
+        let instance = Instance::of_test(1).await;
+        let log = instance.log().await;
+        let leader = free_address();
+        let link = Link::to(leader).await;
+        let (listen, url) =
+            (format!("--gateways-listen={leader}"), format!("--gateways-url=http://{}", link.address));
+        let side = SideGateway::start(instance, &[&FLAGS[..], &[&listen, &url]].concat()).await;
+        spread(&log.sql, 2).await;
+        let merchant = Merchant::led_by(instance, &side.id().await).await;
+        merchant.credit_own("10").await;
+        let endpoint = instance.provider.endpoint(|_| json_text(200, "{}"));
+        let post =
+            || forward("POST", &endpoint.url).header("Idempotency-Key", "one").bearer(&merchant.secret_key);
+
+        // The leader's append waits for the lock, and its answer vanishes on the way.
+        let lock = "BEGIN; SELECT FROM ledger.heads WHERE partition = ";
+        let lock = format!("{lock}{} FOR UPDATE", merchant.partition().await);
+        log.sql.batch_execute(&lock).await.unwrap();
+        let (request, follower) = (post(), instance.gateway(0));
+        let call = tokio::spawn(async move { request.send(follower).await });
+        let waits =
+            async || log.sql.query_one(APPEND_WAITS, &[]).await.unwrap().get::<_, bool>(0).then_some(());
+        eventually("the opening is being appended", waits).await;
+        link.cut(Cut::Silent);
+        log.sql.batch_execute("COMMIT").await.unwrap();
+        let opened = async || (merchant.of_kind("request.opened").await.len() == 1).then_some(());
+        eventually("the call is open", opened).await;
+        call.await.unwrap().unwrap().refused(503, "ledger_unavailable");
+        assert_eq!(endpoint.calls().len(), 0, "it was not sent");
+        link.restore();
+
+        post().send(side.address).await.unwrap().refused(409, "idempotency_in_progress");
+        within(HEAL, "the key is free", async || {
+            (post().send(side.address).await.unwrap().status == 200).then_some(())
+        })
+        .await;
+        assert_eq!(endpoint.calls().len(), 1);
+        let failed = merchant.of_kind("request.failed").await;
+        assert_eq!((failed.len(), &failed[0].body["reason"]), (1, &json!("abandoned")));
+        assert_eq!(merchant.of_kind("request.metered").await.len(), 1);
+        merchant.nothing_is_held().await;
+        drop(side);
+        put_away(instance).await;
+    });
 }
 
 /// From now on, no checkpoint of the partition in the setting is stored.

@@ -114,3 +114,32 @@ fn a_settlement_that_was_recorded_as_failed_before_a_takeover_is_found_too() {
         scene.close().await;
     });
 }
+
+#[test]
+fn an_opening_under_an_idempotency_key_that_is_durable_before_a_takeover_is_found_and_sent_once() {
+    run(async {
+        let scene = Scene::open().await;
+        let merchant = &scene.merchant;
+        let (customer, meter) = (merchant.customer("1").await, merchant.call_meter("0.5").await);
+        let endpoint = scene.provider("{}");
+        scene.gate.open();
+        let credential = merchant.billing(&customer, &meter);
+        let post = || forward("POST", &endpoint.url).header("Idempotency-Key", "one").bearer(&credential);
+        let mut strike = scene.proxy.strike_and_sever(Fault::LoseAnswer, 0);
+        let (request, address) = (post(), scene.gateway.address);
+        let call = tokio::spawn(async move { request.send(address).await });
+        strike.struck().await;
+        assert_eq!(strike.outcome().await, Outcome::Moved(true), "the opening is in the log");
+        scene.taken_over().await;
+        scene.proxy.restore();
+        let response = call.await.unwrap().unwrap();
+        response.expect(200);
+        let again = post().send(merchant.instance.gateway(0)).await.unwrap();
+        again.expect(200);
+        assert_eq!(again.head.header("idempotency-replayed"), Some("true"));
+        assert_eq!(endpoint.calls().len(), 1);
+        assert_eq!((scene.count("request.metered").await, scene.count("request.failed").await), (1, 0));
+        assert_eq!(merchant.balance(&customer).await, "0.5000000000");
+        scene.close().await;
+    });
+}

@@ -41,7 +41,8 @@ pub(crate) enum ServerError {
     /// 503: the ledger is unavailable; nothing was charged.
     #[error("The ledger is unavailable; nothing was charged.")]
     LedgerUnavailable(String),
-    /// 503: the answer of the gateway that leads the merchant's partition was lost.
+    /// 503: the answer of the gateway that leads the merchant's partition was lost, or this gateway stops before it knows how
+    /// a call was settled.
     #[error(
         "The ledger did not answer; whether the request was carried out is not known. Look before you repeat it, or repeat it with the Idempotency-Key that it had."
     )]

@@ -13,7 +13,8 @@ use farthing_core::ids::RequestId;
 use farthing_core::partition::Partition;
 use farthing_egress::{Party, on_behalf_of, too_many_interim_responses};
 use farthing_log::appender::{ClaimEnd, Early, Error};
-use http::{Method, Request, StatusCode, Version};
+use http::header::TRANSFER_ENCODING;
+use http::{HeaderValue, Method, Request, StatusCode, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use tokio::sync::oneshot;
@@ -165,7 +166,7 @@ async fn forward(
     times.wait_for_provider();
     let response = tokio::select! {
         response = response => match response {
-            Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => Err(no_response()),
+            Ok(response) if !is_plain(&response) => Err(no_response()),
             Ok(response) => Ok(response),
             Err(error) => {
                 connected = !error.is_connect();
@@ -201,6 +202,7 @@ async fn forward(
         }
         Err(failure) => failure,
     };
+    drop(reading_on);
     let closing = idempotent_call.filter(|_| !connected).map(|idempotent_call| idempotent_call.release());
     let settlement = match reason {
         FailureReason::CallerGone | FailureReason::ProviderTimeout | FailureReason::Abandoned
@@ -222,6 +224,17 @@ fn not_opened(forwarder: &Forwarder, call: OpenCall, error: Error) -> ApiError {
         end_if_open(forwarder, (call.partition, call.request_id), FailureReason::Abandoned, None);
     }
     error.into()
+}
+
+/// Whether a response is one in HTTP/1.1 whose body is sent as it is or in chunks: nobody asked for another protocol, or for
+/// a transfer coding, which neither the gateway nor its caller would undo.
+fn is_plain<B>(response: &http::Response<B>) -> bool {
+    let mut codings = response.headers().get_all(TRANSFER_ENCODING).iter();
+    let is_plain = |coding: &HeaderValue| {
+        [&b"chunked"[..], b"identity"].iter().any(|plain| coding.as_bytes().eq_ignore_ascii_case(plain))
+    };
+    let is_coded = !codings.next().is_none_or(is_plain) || codings.next().is_some();
+    response.status() != StatusCode::SWITCHING_PROTOCOLS && !is_coded
 }
 
 /// The parts of the prepared call that are needed to read its answer.
@@ -273,6 +286,7 @@ async fn pass_back(
         source.idempotent_call.map(|idempotent_call| idempotent_call.recorder(parts.status, &parts.headers));
     let body = if !decides_head && (upstream.is_end_stream() || *method == Method::HEAD) {
         // The response has no body, so it is settled before its head is sent.
+        drop(source.reading_on.take());
         let closing = recorder.and_then(|recorder| recorder.sealed(&forwarder.app.server_key));
         let report = scanner.finish(&forwarder.tasks).await.report;
         let settlement = settle(parts.status, report, source.usage_limit, ResponseEnd::Complete);

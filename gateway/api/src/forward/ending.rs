@@ -56,9 +56,11 @@ impl InFlight {
 impl Drop for InFlight {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let OpenCall { partition, request_id, .. } = self.call;
+            let OpenCall { partition, request_id, merchant_id, provider_key_type, .. } = self.call;
             tracing::error!(
                 event = "forward.call_panicked",
+                %merchant_id,
+                ?provider_key_type,
                 %request_id,
                 "the task of a call failed by a fault of the program; the call ends as failed and is not charged"
             );

@@ -166,8 +166,8 @@ impl Forwarder {
 
     /// Takes a drain slot for a call whose caller has disconnected; `None` if its meter cancels such calls or no slot is
     /// free. Without a slot the provider's connection is closed: the call is charged for the usage reported so far, as
-    /// `partial`. If none was reported, a call on a managed provider key is charged its hold, and any other fails as
-    /// `caller_gone`.
+    /// `partial`. If none was reported, a call on a managed provider key is charged its hold, and any other counts as
+    /// a call if a response had begun and its meter counts calls; else it fails as `caller_gone`.
     pub(super) fn drain_slot(&self, call: OpenCall) -> Option<DrainSlot> {
         let OpenCall { request_id, merchant_id, drainer, on_disconnect, provider_key_type, .. } = call;
         match on_disconnect {

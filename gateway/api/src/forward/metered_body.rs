@@ -59,6 +59,8 @@ pub(crate) struct MeteredBody {
     silence: SilenceTimer,
     /// Whether the next piece waits until those before it are read.
     is_reading: bool,
+    /// Whether a frame is being made. It stays so after a panic.
+    is_polled: bool,
     /// The times of the call, once its response has come to its end.
     times: Option<(Arc<App>, CallTimes)>,
 }
@@ -72,6 +74,7 @@ impl MeteredBody {
             is_head_sent: false,
             silence,
             is_reading: false,
+            is_polled: false,
             times: None,
         }
     }
@@ -257,7 +260,9 @@ impl Body for MeteredBody {
         if let ResponsePhase::Streaming(response) = &mut this.phase {
             response.caller_pauses.ended();
         }
+        this.is_polled = true;
         let frame = this.poll_next(cx);
+        this.is_polled = false;
         if let (ResponsePhase::Streaming(response), Poll::Ready(Some(Ok(_)))) = (&mut this.phase, &frame) {
             response.caller_pauses.frame_passed();
         }
@@ -290,9 +295,10 @@ impl Body for MeteredBody {
 }
 
 impl Drop for MeteredBody {
-    /// Drains the provider's response if the caller disconnected before its end. What a panic leaves is not read on.
+    /// Drains the provider's response if the caller disconnected before its end. What it left by a panic of its own is not
+    /// read on.
     fn drop(&mut self) {
-        if std::thread::panicking() {
+        if self.is_polled {
             return;
         }
         if let ResponsePhase::Streaming(mut response) =

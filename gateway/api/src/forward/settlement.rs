@@ -160,7 +160,7 @@ pub(super) fn leave_unsettled(request_id: RequestId, settled: &Settled, unsettle
             tracing::error!(
                 event = "forward.call_left_unsettled",
                 %request_id, http_status, usage, ?ending, ?counted, raw_usage, response_id, model, ?provider_timestamp,
-                "a call is left unsettled: charge it by the terms in its request.opened"
+                "a call is left unsettled: charge it by the terms in its request.opened, unless its request.metered is in the log"
             );
         }
         Settled::Failed(Failed { reason, http_status, raw_usage, response_id, model }) => {

@@ -39,9 +39,16 @@ pub(super) struct Speaker(Arc<Exchange>);
 struct Exchange {
     phase: AtomicU8,
     is_unread: AtomicBool,
-    /// Whether the end of the connection would pass for the end of a response that has not ended.
-    is_unfinished: AtomicBool,
+    /// Whether the end of the connection would pass for the end of a response of which not all was sent.
+    ending: AtomicU8,
 }
+
+/// All of the response was sent, or its end is told from the end of the connection.
+const SENT: u8 = 0;
+/// More of the response follows.
+const UNFINISHED: u8 = 1;
+/// Hyper has all of the response, but may not have written it.
+const TO_BE_SENT: u8 = 2;
 
 /// No handler is responding: hyper produces the bytes.
 const HYPER: u8 = 0;
@@ -69,8 +76,9 @@ impl Speaker {
 
     /// Everything written so far has been sent.
     fn flushed(&self) {
-        let last = (FLUSHING, HYPER);
-        let _ = self.0.phase.compare_exchange(last.0, last.1, Ordering::Relaxed, Ordering::Relaxed);
+        for (of, from, to) in [(&self.0.phase, FLUSHING, HYPER), (&self.0.ending, TO_BE_SENT, SENT)] {
+            let _ = of.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed);
+        }
     }
 }
 
@@ -88,7 +96,8 @@ impl HandlerResponse {
     ) -> HandlerBody {
         // HTTP/1.0 has no chunks: a body of unknown length ends with the connection.
         let ends_with_connection = version < Version::HTTP_11 && body.size_hint().exact().is_none();
-        self.0.0.is_unfinished.store(ends_with_connection, Ordering::Relaxed);
+        let ending = if ends_with_connection { UNFINISHED } else { SENT };
+        self.0.0.ending.store(ending, Ordering::Relaxed);
         HandlerBody { body, response: self, _call: call }
     }
 }
@@ -118,7 +127,8 @@ impl HttpBody for HandlerBody {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
         let is_cut = matches!(frame, Some(Err(_)));
         if !is_cut && (frame.is_none() || self.body.is_end_stream()) {
-            self.response.0.0.is_unfinished.store(false, Ordering::Relaxed);
+            let ending = &self.response.0.0.ending;
+            let _ = ending.compare_exchange(UNFINISHED, TO_BE_SENT, Ordering::Relaxed, Ordering::Relaxed);
         }
         Poll::Ready(frame)
     }
@@ -365,7 +375,7 @@ impl<S: AsyncRead + AsyncWrite + Reset + Unpin, I: Fn() -> RequestId + Unpin> As
 
 impl<S: Reset, I> Drop for CallerConnection<S, I> {
     fn drop(&mut self) {
-        if self.speaker.0.is_unfinished.load(Ordering::Relaxed) {
+        if self.speaker.0.ending.load(Ordering::Relaxed) != SENT {
             self.stream.reset();
         }
     }

@@ -218,6 +218,7 @@ fn refused(error: ApiError, id: RequestId) -> Response<Body> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::net::IpAddr;
 
     use axum::routing::get;
@@ -247,8 +248,23 @@ mod tests {
     const LONG: usize = 8 * 1024 * 1024;
 
     impl caller::Reset for DuplexStream {
-        /// A stream in memory cannot be reset.
-        fn reset(&mut self) {}
+        /// A stream in memory cannot be reset: it is counted.
+        fn reset(&mut self) {
+            RESETS.set(RESETS.get() + 1);
+        }
+    }
+
+    thread_local! {
+        /// The streams of this test that were reset. A test runs on one thread.
+        static RESETS: Cell<u32> = const { Cell::new(0) };
+    }
+
+    /// The response body to `GET /unsized`, whose length is not known before its end. Hyper takes all of it at once.
+    const UNSIZED: usize = 256 * 1024;
+
+    fn of_unknown_length() -> Body {
+        let pieces = (0..8).map(|_| Ok::<_, Infallible>(vec![b'x'; UNSIZED / 8]));
+        Body::from_stream(futures_util::stream::iter(pieces))
     }
 
     fn answering(
@@ -269,6 +285,7 @@ mod tests {
         let speaker = Speaker::default();
         let router = Router::new()
             .route("/", get(|| async { "hello" }))
+            .route("/unsized", get(|| async { of_unknown_length() }))
             .route("/long", get(|| async { vec![b'x'; LONG] }));
         let stream = CallerConnection::new(gateway, speaker.clone(), STALL_TIMEOUT, new_id);
         let connection = http(HEAD_TIMEOUT, LIMITS)
@@ -321,6 +338,23 @@ mod tests {
         let mut rest = Vec::new();
         caller.read_to_end(&mut rest).await.unwrap();
         assert!(rest.len() <= BUFFERED, "the answer is cut off");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_connection_of_http_1_0_is_reset_if_a_response_of_unknown_length_was_not_sent_whole() {
+        for (version, reads_all, resets) in [("1.0", true, 0), ("1.0", false, 1), ("1.1", false, 0)] {
+            RESETS.set(0);
+            let (mut caller, ended) = connect();
+            let request = format!("GET /unsized HTTP/{version}\r\nhost: a\r\nconnection: close\r\n\r\n");
+            caller.write_all(request.as_bytes()).await.unwrap();
+            let mut answer = Vec::new();
+            if reads_all {
+                caller.read_to_end(&mut answer).await.unwrap();
+                assert!(answer.ends_with(&[b'x'; UNSIZED]));
+            }
+            ended.await.unwrap();
+            assert_eq!(RESETS.get(), resets, "{version}, {reads_all}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

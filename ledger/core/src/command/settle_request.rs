@@ -61,7 +61,8 @@ pub enum Completeness {
     Unread,
     /// The gateway closed the provider's connection before the usage of the output was reported: the caller had left, a
     /// timeout had passed, or the gateway stopped. On a managed provider key the call is charged its hold. On the caller's
-    /// own, if nothing was reported, it fails for this reason; but a response that its caller left is charged a fee per call.
+    /// own, if nothing was reported, it fails for this reason; but a response that its caller left counts as a call, where
+    /// the meter counts calls.
     GivenUp(FailureReason),
     /// The usage that it reported is more than the call could have used. On a managed provider key it is charged its hold;
     /// on the caller's own it fails as `usage_invalid`.
@@ -372,9 +373,9 @@ fn tier_position(states: &StateCache, open: &state::AdmittedRequest) -> Result<D
     })
 }
 
-/// Whether a call that was given up for `reason`, and is charged no hold, is owed a fee per call: its caller left a
-/// response, and one without any usage costs something.
-fn owes_fee_per_call(
+/// Whether a call that was given up for `reason`, and is charged no hold, counts all the same: its caller left a response,
+/// and a response without any usage counts for its meter.
+fn counts_as_a_call(
     states: &StateCache,
     open: &state::AdmittedRequest,
     metered: &Metered,
@@ -385,7 +386,7 @@ fn owes_fee_per_call(
     }
     let conditions = Conditions::of(&open.opened);
     let bill = bill(conditions, &Usage::default(), tier_position(states, open)?);
-    Ok(bill.is_ok_and(|bill| !is_above_max_fee(conditions, &bill) && bill.fee.amount.is_positive()))
+    Ok(bill.is_ok_and(|bill| !is_above_max_fee(conditions, &bill) && bill.units > Decimal::ZERO))
 }
 
 impl Command for SettleRequest {
@@ -396,7 +397,7 @@ impl Command for SettleRequest {
         match &self.settled {
             Settled::Metered(
                 metered @ Metered { usage: None, ending: Completeness::GivenUp(reason), .. },
-            ) if !charges_hold(&open.opened) && !owes_fee_per_call(states, open, metered, *reason)? => {
+            ) if !charges_hold(&open.opened) && !counts_as_a_call(states, open, metered, *reason)? => {
                 Ok(self.failed(open, &metered.failed(*reason)))
             }
             Settled::Metered(metered) => match self.metered_plausibly(states, open, metered) {

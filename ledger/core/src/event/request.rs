@@ -310,7 +310,7 @@ pub enum FailureReason {
     UsageInvalid,
     /// The gateway died with the call in flight; reconcile it by hand.
     Abandoned,
-    /// The settlement of the call could not be appended; reconcile it by hand.
+    /// The settlement of the call could not be appended, or its task failed; reconcile it by hand.
     Unsettleable,
 }
 
