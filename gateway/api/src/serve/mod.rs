@@ -350,7 +350,7 @@ mod tests {
             let mut answer = Vec::new();
             if reads_all {
                 caller.read_to_end(&mut answer).await.unwrap();
-                assert!(answer.ends_with(&[b'x'; UNSIZED]));
+                assert!(answer.ends_with(&vec![b'x'; UNSIZED]));
             }
             ended.await.unwrap();
             assert_eq!(RESETS.get(), resets, "{version}, {reads_all}");
