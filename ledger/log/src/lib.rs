@@ -1,6 +1,7 @@
 //! The append-only log in Postgres: the appender, the reader, the shared tail, the relay to JetStream, the audit and the
 //! archive, and the tables beside the log (states, idempotency claims).
 
+mod abort_on_panic;
 pub mod appender;
 pub mod archive;
 pub mod audit;

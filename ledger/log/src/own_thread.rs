@@ -3,6 +3,8 @@
 
 use tokio_util::task::TaskTracker;
 
+use crate::abort_on_panic::AbortOnPanic;
+
 /// Runs what `work` returns on a thread of its own until it ends. `name` is that of the thread, at most 15 bytes.
 pub fn spawn<F>(tasks: &TaskTracker, name: &'static str, work: impl FnOnce() -> F + Send + 'static)
 where
@@ -11,6 +13,7 @@ where
     let token = tasks.token();
     let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
         let _token = token;
+        let _guard = AbortOnPanic(name);
         match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime.block_on(work()),
             Err(error) => {

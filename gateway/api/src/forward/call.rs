@@ -14,7 +14,7 @@ use farthing_core::partition::Partition;
 use farthing_egress::{Party, on_behalf_of, too_many_interim_responses};
 use farthing_log::appender::{ClaimEnd, Early, Error};
 use http::header::TRANSFER_ENCODING;
-use http::{HeaderValue, Method, Request, StatusCode, Version};
+use http::{Method, Request, StatusCode, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use tokio::sync::oneshot;
@@ -226,15 +226,16 @@ fn not_opened(forwarder: &Forwarder, call: OpenCall, error: Error) -> ApiError {
     error.into()
 }
 
-/// Whether a response is one in HTTP/1.1 whose body is sent as it is or in chunks: nobody asked for another protocol, or for
-/// a transfer coding, which neither the gateway nor its caller would undo.
-fn is_plain<B>(response: &http::Response<B>) -> bool {
-    let mut codings = response.headers().get_all(TRANSFER_ENCODING).iter();
-    let is_plain = |coding: &HeaderValue| {
-        [&b"chunked"[..], b"identity"].iter().any(|plain| coding.as_bytes().eq_ignore_ascii_case(plain))
+/// Whether a response is one in HTTP/1.1 whose body, if it has one, is sent as it is or in chunks: nobody asked for another
+/// protocol, or for a transfer coding, which neither the gateway nor its caller would undo.
+fn is_plain(response: &http::Response<Incoming>) -> bool {
+    let codings = response.headers().get_all(TRANSFER_ENCODING).iter();
+    let mut codings = codings.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+    let is_plain = |coding: &[u8]| {
+        [&b"chunked"[..], b"identity"].iter().any(|plain| coding.trim_ascii().eq_ignore_ascii_case(plain))
     };
-    let is_coded = !codings.next().is_none_or(is_plain) || codings.next().is_some();
-    response.status() != StatusCode::SWITCHING_PROTOCOLS && !is_coded
+    response.status() != StatusCode::SWITCHING_PROTOCOLS
+        && (response.body().is_end_stream() || codings.all(is_plain))
 }
 
 /// The parts of the prepared call that are needed to read its answer.

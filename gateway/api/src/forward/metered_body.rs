@@ -59,7 +59,7 @@ pub(crate) struct MeteredBody {
     silence: SilenceTimer,
     /// Whether the next piece waits until those before it are read.
     is_reading: bool,
-    /// Whether a frame is being made. It stays so after a panic.
+    /// Whether the provider's response is being read. It stays so after a panic.
     is_polled: bool,
     /// The times of the call, once its response has come to its end.
     times: Option<(Arc<App>, CallTimes)>,
@@ -148,6 +148,13 @@ impl MeteredBody {
     }
 
     fn poll_streaming(&mut self, cx: &mut Context<'_>) -> PolledFrame {
+        self.is_polled = true;
+        let frame = self.poll_upstream(cx);
+        self.is_polled = false;
+        frame
+    }
+
+    fn poll_upstream(&mut self, cx: &mut Context<'_>) -> PolledFrame {
         let (end, last) = loop {
             let ResponsePhase::Streaming(response) = &mut self.phase else { return Poll::Ready(None) };
             response.times.stop_waiting();
@@ -260,9 +267,7 @@ impl Body for MeteredBody {
         if let ResponsePhase::Streaming(response) = &mut this.phase {
             response.caller_pauses.ended();
         }
-        this.is_polled = true;
         let frame = this.poll_next(cx);
-        this.is_polled = false;
         if let (ResponsePhase::Streaming(response), Poll::Ready(Some(Ok(_)))) = (&mut this.phase, &frame) {
             response.caller_pauses.frame_passed();
         }

@@ -37,8 +37,11 @@ pub(super) enum BodyFraming {
 impl BodyFraming {
     /// The framing of a response with these headers (RFC 9112, section 6.3), whose only transfer coding may be `chunked`.
     pub(super) fn of(headers: &HeaderMap) -> Self {
-        let is_delimited = match headers.get(TRANSFER_ENCODING) {
-            Some(coding) => coding.as_bytes().eq_ignore_ascii_case(b"chunked"),
+        let is_delimited = match headers.get_all(TRANSFER_ENCODING).iter().next_back() {
+            Some(codings) => {
+                let last = codings.as_bytes().rsplit(|byte| *byte == b',').next().unwrap_or_default();
+                last.trim_ascii().eq_ignore_ascii_case(b"chunked")
+            }
             None => headers.contains_key(CONTENT_LENGTH),
         };
         if is_delimited { Self::Delimited } else { Self::UntilClose }
@@ -197,7 +200,7 @@ mod tests {
             let headers = headers.iter().map(|(name, value)| (name.clone(), HeaderValue::from_static(value)));
             BodyFraming::of(&headers.collect())
         };
-        for delimited in ["chunked", "Chunked"] {
+        for delimited in ["chunked", "Chunked", "chunked, chunked", "identity ,\tchunked "] {
             assert_eq!(framing(&[(TRANSFER_ENCODING, delimited)]), BodyFraming::Delimited, "{delimited}");
         }
         assert_eq!(framing(&[(TRANSFER_ENCODING, "identity")]), BodyFraming::UntilClose);

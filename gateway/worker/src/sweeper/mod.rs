@@ -235,7 +235,7 @@ async fn end(ledger: &Ledger, clock: &Clock, partition: Partition, id: String) -
     };
     let settled = Settled::Failed(Failed::because(FailureReason::Abandoned));
     let command = SettleRequest { request_id, settled, now: clock.now() };
-    match ledger.submit(partition, command).await {
+    match ledger.end_abandoned(partition, command).await {
         Ok(()) => {
             tracing::warn!(
                 event = "sweeper.request_abandoned",

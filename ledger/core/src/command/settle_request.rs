@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use ulid::Ulid;
 
 use super::auto_recharge::Need;
-use super::bill::{Conditions, bill, charges_hold, is_above_max_fee, is_cost_exact};
+use super::bill::{Bill, Conditions, bill, charges_hold, is_above_max_fee, is_cost_exact};
 use super::decision::{Command, DecideError, Decision};
 use super::refusal::{Refusal, RequestRefusal};
 use crate::event::{
@@ -374,7 +374,7 @@ fn tier_position(states: &StateCache, open: &state::AdmittedRequest) -> Result<D
 }
 
 /// Whether a call that was given up for `reason`, and is charged no hold, counts all the same: its caller left a response,
-/// and a response without any usage counts for its meter.
+/// and a response without any usage counts for its meter, or is owed a fee, such as a percentage of a price per call.
 fn counts_as_a_call(
     states: &StateCache,
     open: &state::AdmittedRequest,
@@ -386,7 +386,8 @@ fn counts_as_a_call(
     }
     let conditions = Conditions::of(&open.opened);
     let bill = bill(conditions, &Usage::default(), tier_position(states, open)?);
-    Ok(bill.is_ok_and(|bill| !is_above_max_fee(conditions, &bill) && bill.units > Decimal::ZERO))
+    let counts = |bill: &Bill| bill.units > Decimal::ZERO || bill.fee.amount.is_positive();
+    Ok(bill.is_ok_and(|bill| !is_above_max_fee(conditions, &bill) && counts(&bill)))
 }
 
 impl Command for SettleRequest {

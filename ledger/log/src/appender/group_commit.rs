@@ -13,11 +13,11 @@ use tokio::time::Instant;
 use tokio_postgres::{Client, Error, Statement};
 use tokio_util::task::TaskTracker;
 
-use super::AbortOnPanic;
 use super::append_statement::{APPEND, execute, try_execute};
 use super::batch::AppendBatch;
 use super::session::set_up;
 use super::store::{ATTEMPT_TIMEOUT, Head, StoreError, StoreResult};
+use crate::abort_on_panic::AbortOnPanic;
 use crate::connect::{self, Role};
 use crate::metrics::LedgerMetrics;
 use farthing_core::partition::Partition;
@@ -57,7 +57,7 @@ impl GroupCommit {
     pub fn start(database_url: String, role: Role, metrics: Arc<LedgerMetrics>, tasks: &TaskTracker) -> Self {
         let (queue, appends) = mpsc::unbounded_channel();
         tasks.spawn(async move {
-            let _guard = AbortOnPanic;
+            let _guard = AbortOnPanic("the group commit");
             run(database_url, role, &metrics, appends).await;
         });
         Self { queue }

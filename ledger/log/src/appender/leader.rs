@@ -453,26 +453,29 @@ async fn lease_over(lease: &mut watch::Receiver<Lease>) {
 #[cfg(test)]
 mod tests {
     use std::future::ready;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::{Arc, Mutex};
 
     use farthing_core::command::AlreadyApplied;
     use farthing_core::event::Fact;
     use farthing_core::idempotency::{ClaimId, StoredClaim};
-    use farthing_core::ids::RequestId;
+    use farthing_core::ids::{CustomerId, RequestId};
     use farthing_core::state::{State, StateKey};
     use futures_util::future::join_all;
 
     use super::super::batch::AppendBatch;
     use super::super::store::{Head, LogSession, StateChanges};
+    use super::super::term::MAX_CACHED;
     use super::super::{Appender, ClaimEnd, MAX_BATCH_BYTES, QueueLimits};
     use super::*;
     use crate::chain::GENESIS;
 
     const LEASE: Duration = Duration::from_hours(1);
 
-    /// An empty log that keeps the batches that are appended to it, and a connection to it.
+    /// An empty log that keeps the batches that are appended to it and counts the states that are loaded, and a connection
+    /// to it.
     #[derive(Debug, Clone, Default)]
-    struct Kept(Arc<Mutex<Vec<Arc<AppendBatch>>>>);
+    struct Kept(Arc<Mutex<Vec<Arc<AppendBatch>>>>, Arc<AtomicUsize>);
 
     impl LogStore for Kept {
         type Session = Self;
@@ -496,6 +499,7 @@ mod tests {
         }
 
         fn load(&self, keys: &[StateKey]) -> impl Future<Output = StoreResult<Vec<Option<State>>>> + Send {
+            self.1.fetch_add(keys.len(), Ordering::Relaxed);
             ready(Ok(vec![None; keys.len()]))
         }
 
@@ -548,6 +552,27 @@ mod tests {
         let answered = batches.iter().flat_map(|batch| &batch.claims.changes.answered);
         assert!(answered.map(|(id, ..)| id).eq(&ids), "each is stored once, in the order of the commands");
         batches.iter().map(|batch| batch.claims.changes.answered.len()).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn reads_without_an_event_leave_few_states_in_memory() {
+        const READ: usize = 1_000;
+        let store = Kept::default();
+        let (_lease, seen) = watch::channel(Lease::Held { until: Instant::now() + LEASE });
+        let (limits, stop) = ((QueueLimits::default(), Arc::default()), CancellationToken::new());
+        let (appender, task) = Appender::over(store.clone(), "a test", limits, seen, stop.clone());
+        let task = tokio::spawn(task);
+        for _ in 0..2 {
+            for number in 0..READ {
+                let customer_id = CustomerId::new(ulid::Ulid::from_parts(1, number as u128));
+                assert_eq!(appender.states(vec![StateKey::Customer(customer_id)]).await, Ok(vec![None]));
+            }
+        }
+        stop.cancel();
+        task.await.unwrap();
+        // What is in memory is not loaded again.
+        let loaded = store.1.load(Ordering::Relaxed);
+        assert!(loaded > 2 * READ - 2 * MAX_CACHED && loaded <= 2 * READ, "{loaded}");
     }
 
     #[tokio::test(start_paused = true)]

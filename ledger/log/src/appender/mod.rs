@@ -40,6 +40,7 @@ pub use self::queue::QueueLimits;
 use self::queue::{Places, SETTLEMENTS};
 use self::session::PostgresStore;
 use self::store::LogStore;
+use super::abort_on_panic::AbortOnPanic;
 use super::connect::Role;
 use super::metrics::LedgerMetrics;
 use farthing_core::command::{Command, Refusal};
@@ -134,7 +135,7 @@ impl Appender {
         let store = PostgresStore { database_url, partition, role, gateway, group };
         let (appender, task) = Self::over(store, &writer, (queue, metrics), lease, stop.clone());
         tasks.spawn(async {
-            let _guard = AbortOnPanic;
+            let _guard = AbortOnPanic("the appender");
             task.await;
         });
         appender
@@ -244,18 +245,6 @@ fn lost() -> Error {
 
 fn stopped() -> Error {
     Error::Unavailable("the appender has stopped".to_owned())
-}
-
-/// Aborts the process when the writer panics. Otherwise the process would run on and answer every write with 503.
-struct AbortOnPanic;
-
-impl Drop for AbortOnPanic {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            tracing::error!(event = "appender.panicked", "the appender panicked; the process aborts");
-            std::process::abort();
-        }
-    }
 }
 
 /// The task of an appender.

@@ -41,7 +41,7 @@ pub(super) const MAX_TAIL: i64 = if cfg!(test) { 20 } else { 100_000 };
 const TAIL_PAGE: i64 = if cfg!(test) { 10 } else { 5_000 };
 
 /// The number of states in memory above which they are shrunk, and the number that they are shrunk to.
-const MAX_CACHED: usize = if cfg!(test) { 100 } else { 200_000 };
+pub(super) const MAX_CACHED: usize = if cfg!(test) { 100 } else { 200_000 };
 const CACHED_AFTER_SHRINKING: usize = if cfg!(test) { 0 } else { 150_000 };
 
 /// The most loads of missing states in one batch.
@@ -428,6 +428,15 @@ impl<S: LogStore> Term<S> {
             job.confirm();
         }
         self.states.forget_unknown_keys();
+        // Reads and refusals add states too, and make no checkpoint.
+        self.bound_states();
+    }
+
+    /// Forgets states beyond [`MAX_CACHED`] that are stored.
+    fn bound_states(&mut self) {
+        if self.states.len() > MAX_CACHED {
+            self.states.shrink_to(CACHED_AFTER_SHRINKING);
+        }
     }
 
     /// Takes note of the end of a checkpoint; `false` if another leader has taken over.
@@ -438,9 +447,7 @@ impl<S: LogStore> Term<S> {
             Ok(true) => {
                 self.stored = position;
                 self.states.confirm_stored();
-                if self.states.len() > MAX_CACHED {
-                    self.states.shrink_to(CACHED_AFTER_SHRINKING);
-                }
+                self.bound_states();
                 true
             }
             Ok(false) => false,

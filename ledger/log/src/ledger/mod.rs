@@ -271,6 +271,13 @@ impl Ledger {
         .await
     }
 
+    /// Ends a call whose gateway does not end it any more. A repetition of its opening that arrives later is refused: it would
+    /// open the call a second time.
+    pub async fn end_abandoned(&self, partition: Partition, command: SettleRequest) -> Result<(), Error> {
+        self.recent_ends.insert(command.request_id);
+        self.submit(partition, command).await
+    }
+
     /// Opens a call: returns as soon as this is decided, also at another gateway. If the answer of that gateway is lost,
     /// it is asked again: a call is opened once. Then the call `may_be_open`, also if it is refused in the end.
     pub async fn open(

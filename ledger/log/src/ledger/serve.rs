@@ -45,7 +45,7 @@ impl RecentEnds {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).ids.remove(&request_id);
     }
 
-    fn insert(&self, request_id: RequestId) {
+    pub(super) fn insert(&self, request_id: RequestId) {
         let now = Instant::now();
         let mut guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Ends { ids, order } = &mut *guard;
@@ -99,6 +99,9 @@ impl Ledger {
             }
             // A call is opened by the work above, which is refused when it comes too late.
             Work::Command(command) if !matches!(command, AnyCommand::OpenRequest(_)) => {
+                if let AnyCommand::SettleRequest(command) = &command {
+                    self.recent_ends.insert(command.request_id);
+                }
                 let makes_due = matches!(command, AnyCommand::AutoRecharge(_) | AnyCommand::AdvanceClock(_));
                 let answer = answer(appender.submit(command).await);
                 if makes_due {
@@ -134,7 +137,7 @@ impl Ledger {
     }
 
     /// Why an opening that was sent so long ago is refused.
-    fn refused(&self, command: &OpenRequest, age: TimeDelta) -> Option<Failed> {
+    pub(super) fn refused(&self, command: &OpenRequest, age: TimeDelta) -> Option<Failed> {
         let is_late = age > MAX_AGE || self.recent_ends.contains(command.request_id);
         is_late.then(|| Failed::Unavailable("the opening of the call came too late".to_owned()))
     }

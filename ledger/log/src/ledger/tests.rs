@@ -132,6 +132,18 @@ fn unknown() -> Result<Reply, NoReply> {
     Err(NoReply::Unknown("the connection was reset".to_owned()))
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_repeated_opening_of_a_call_that_a_sweeper_has_ended_is_refused() {
+    let done = Some(Ok(raw(&Ok::<(), Refusal>(()))));
+    let (ledger, _routes, _) = ledger([done], leader("another", 1));
+    let refused = || ledger.refused(&opening(), chrono::TimeDelta::zero());
+    assert!(refused().is_none());
+    let settled = Settled::Failed(FailedCall::because(FailureReason::Abandoned));
+    let end = SettleRequest { request_id: opening().request_id, settled, now: DateTime::UNIX_EPOCH };
+    assert_eq!(ledger.end_abandoned(PARTITION, end).await, Ok(()));
+    assert!(refused().is_some(), "it would be opened a second time");
+}
+
 /// Publishes another leader a second from now. Returns when that is.
 fn moves(routes: watch::Sender<Arc<Routes>>, to: Route) -> Instant {
     let at = Instant::now() + Duration::from_secs(1);

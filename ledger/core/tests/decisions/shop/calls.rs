@@ -291,7 +291,8 @@ impl Shop {
                 assert!(event.counted.is_none() || (is_managed && is_priced), "{event:?}");
                 let fees = event.fee.amount.plus(event.service_charge.amount).unwrap();
                 let owed = held.max(event.model_cost.total.plus(fees).unwrap());
-                let is_counted = !(is_managed && is_priced) && event.units > Decimal::ZERO;
+                let is_counted =
+                    !(is_managed && is_priced) && (event.units > Decimal::ZERO || fees.is_positive());
                 assert!(usage.is_some() || is_counted || (is_managed && is_priced), "{event:?}");
                 assert!(usage.is_some() || paid <= owed, "{event:?}");
             }
