@@ -110,8 +110,8 @@ pub enum Error {
     /// There is no read model of this name.
     #[error("there is no read model {0:?}")]
     NoSuchModel(String),
-    /// Another rebuild of the read model is running.
-    #[error("another rebuild of {0} is running")]
+    /// Another rebuild, verification or audit of the read model is running.
+    #[error("another rebuild, verification or audit of {0} is running")]
     RebuildRunning(&'static str),
 }
 

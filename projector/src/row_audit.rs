@@ -1,6 +1,8 @@
 //! The audit of the read models: folds the log into a copy beside the live rows and compares the two, a range of rows at a
 //! time. While a range is compared, the live rows of its partition do not move; readers go on. The copy is dropped at the end.
 
+use std::time::Duration;
+
 use farthing_core::partition::Partition;
 use farthing_log::connect::{self, Role};
 use farthing_log::leadership::Leadership;
@@ -11,6 +13,7 @@ use farthing_log::verify::Progress;
 use farthing_log::verify::verdict::{Check, Finding, Tallies};
 use farthing_schema::citus;
 use farthing_schema::read_model::ReadModel;
+use tokio::time::timeout;
 use tokio_postgres::Client;
 
 use crate::engine::{Error, Generation, Projection};
@@ -19,6 +22,9 @@ use crate::rebuild::{LOCK_PREFIX, MAX_BEHIND, catch_up, drop_leftovers, live_che
 use crate::row_comparison::Comparison;
 use crate::schemas::{Schemas, unbuilt};
 use crate::writers::Writers;
+
+/// The longest wait for another audit, rebuild or verification of the same read model to end.
+const MAX_WAIT: Duration = Duration::from_mins(10);
 
 /// The number of rows of partition $1.
 const COUNT: &str = "SELECT count(*) AS rows FROM {live}.{table} WHERE partition = $1";
@@ -50,8 +56,9 @@ async fn audit_model<P: Projection>(
     }
     let schemas = Schemas::load(&client).await?;
     let live = schemas.of(model);
-    let leadership = Leadership::try_take(client, &format!("{LOCK_PREFIX}{live}")).await?;
-    let mut leadership = leadership.ok_or(Error::RebuildRunning(model.name()))?;
+    let lock = format!("{LOCK_PREFIX}{live}");
+    let taken = timeout(MAX_WAIT, Leadership::wait(client, &lock, || ())).await;
+    let mut leadership = taken.map_err(|_| Error::RebuildRunning(model.name()))??;
     let client = leadership.client_mut();
     drop_leftovers(client, live).await?;
     let number = live_checkpoint(client, model, live).await?.generation + 1;

@@ -105,6 +105,18 @@ fn a_whole_log_is_verified_under_traffic_and_every_check_looks_at_something() {
     });
 }
 
+/// They look at the read models in the same order.
+#[test]
+fn audits_at_once_wait_for_each_other() {
+    run(async {
+        let (merchant, _) = merchant_with_credits().await;
+        let audits = (0..3).map(|_| outcome(merchant.instance, &["audit", "verify"]));
+        for (code, report, errors) in join_all(audits).await {
+            assert_eq!((code, &report["verdict"]), (Some(0), &json!("verified")), "{report} {errors}");
+        }
+    });
+}
+
 /// The partitions whose states are stored as of a position within a record batch.
 const WITHIN_A_BATCH: &str = "\
 SELECT c.partition FROM ledger.checkpoints AS c JOIN ledger.batches AS b USING (partition)
