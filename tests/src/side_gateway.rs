@@ -1,9 +1,12 @@
 //! Another gateway on an instance's database.
 
+use std::io::{PipeReader, Read as _, Write as _};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -53,6 +56,22 @@ impl SideGateway {
     /// Starts one with these flags that name its database and its NATS server.
     pub async fn with(instance: &Instance, servers: &[&str], flags: &[&str]) -> Self {
         Self::start_in(instance, &[], servers, flags, &[]).await
+    }
+
+    /// Starts one that logs into a pipe, with these environment variables.
+    pub async fn with_log_pipe(
+        instance: &Instance,
+        flags: &[&str],
+        variables: &[(&str, &str)],
+    ) -> (Self, LogPipe) {
+        let ready = instance.ready();
+        let servers = ["--database-url", &ready.database_url, "--nats-url", &ready.nats_url];
+        let log = new_log(instance);
+        let (read, write) = std::io::pipe().expect("a pipe can be made");
+        let pipe = LogPipe::read(read, &log);
+        let stderr = (write.into(), log);
+        let started = StartedGateway::logging_to(stderr, instance, &[], &servers, flags, variables);
+        (started.serves().await, pipe)
     }
 
     /// Starts one with these flags through another program, such as `taskset` with its arguments.
@@ -140,10 +159,20 @@ impl StartedGateway {
         flags: &[&str],
         variables: &[(&str, &str)],
     ) -> Self {
-        static MADE: AtomicU32 = AtomicU32::new(0);
-        let number = MADE.fetch_add(1, Ordering::SeqCst);
-        let ready_file = instance.file(&format!("side-gateway-{number}.json"));
-        let log = instance.file(&format!("side-gateway-{number}.log"));
+        let log = new_log(instance);
+        let stderr = std::fs::File::create(&log).expect("a log file can be made");
+        Self::logging_to((stderr.into(), log), instance, wrapper, servers, flags, variables)
+    }
+
+    fn logging_to(
+        (stderr, log): (Stdio, PathBuf),
+        instance: &Instance,
+        wrapper: &[&str],
+        servers: &[&str],
+        flags: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Self {
+        let ready_file = log.with_extension("json");
         // It allows fewer addresses than the instance's own gateways, and would fail deliveries that those can make.
         let delivers = flags.iter().any(|flag| flag.starts_with("--webhook"));
         let sweeps = flags.iter().any(|flag| flag.starts_with("--sweep-after-seconds"));
@@ -167,7 +196,7 @@ impl StartedGateway {
             .arg(&ready_file)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
-            .stderr(std::fs::File::create(&log).expect("a log file can be made"))
+            .stderr(stderr)
             .spawn()
             .expect("the program can be run");
         Self { process, log, ready_file }
@@ -203,6 +232,48 @@ impl StartedGateway {
     /// Its log output.
     pub fn logged(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+}
+
+/// The path of the log of another one.
+fn new_log(instance: &Instance) -> PathBuf {
+    static MADE: AtomicU32 = AtomicU32::new(0);
+    instance.file(&format!("side-gateway-{}.log", MADE.fetch_add(1, Ordering::SeqCst)))
+}
+
+/// The reading end of a pipe that a gateway logs into. What is read goes to the file of its log.
+pub struct LogPipe(Arc<AtomicBool>);
+
+impl LogPipe {
+    fn read(mut pipe: PipeReader, log: &Path) -> Self {
+        let mut log = std::fs::File::create(log).expect("a log file can be made");
+        let is_read = Arc::new(AtomicBool::new(true));
+        let reads = Arc::clone(&is_read);
+        // Ends with the gateway.
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            loop {
+                while !reads.load(Ordering::SeqCst) {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                match pipe.read(&mut bytes) {
+                    Ok(0) | Err(_) => return,
+                    Ok(count) => log.write_all(&bytes[..count]).expect("a log can be written"),
+                }
+            }
+        });
+        Self(is_read)
+    }
+
+    /// Leaves the pipe to fill, or reads on.
+    pub fn set_read(&self, is_read: bool) {
+        self.0.store(is_read, Ordering::SeqCst);
+    }
+}
+
+impl Drop for LogPipe {
+    fn drop(&mut self) {
+        self.set_read(true);
     }
 }
 

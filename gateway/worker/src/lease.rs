@@ -8,6 +8,7 @@ use farthing_core::ids::GatewayId;
 use farthing_log::appender;
 use farthing_log::clock::Clock;
 use farthing_log::connect::{self, Role, redacted};
+use farthing_log::pulse::Pulse;
 use farthing_log::reads::ReadPool;
 use tokio::time::Instant;
 use tokio_postgres::Client;
@@ -38,14 +39,18 @@ pub(crate) enum Error {
     Postgres(#[from] tokio_postgres::Error),
     #[error("the database did not answer in time")]
     Timeout,
+    #[error("the shared threads of this process hang")]
+    Hangs,
     #[error(transparent)]
     Ledger(#[from] appender::Error),
 }
 
 /// Sends heartbeats until `stop`, on a dedicated connection, so that slow reads do not make a live gateway look dead.
-/// Each heartbeat also measures Postgres's clock. The connection shares `locks`, which show what this process reads.
+/// Each heartbeat also measures Postgres's clock. The connection shares `locks`, which show what this process reads. None is sent
+/// while `pulse` is silent.
 pub async fn heartbeat(
     gateway_id: GatewayId,
+    pulse: Pulse,
     clock: Arc<Clock>,
     database_url: String,
     locks: Vec<String>,
@@ -56,6 +61,9 @@ pub async fn heartbeat(
     let mut connection = DedicatedConnection { locks, ..DedicatedConnection::new(database_url) };
     loop {
         let sent = tokio::time::timeout(after / 3, async {
+            if pulse.is_silent() {
+                return Err(Error::Hangs);
+            }
             let client = connection.client().await?;
             let started = Instant::now();
             let database_time = client.query_one(HEARTBEAT, &[&own]).await?.try_get(0)?;
@@ -118,6 +126,7 @@ impl DedicatedConnection {
 mod tests {
     use tokio::net::{TcpListener, TcpStream};
     use tokio::task::JoinHandle;
+    use tokio_util::task::TaskTracker;
 
     use super::*;
 
@@ -137,8 +146,9 @@ mod tests {
             let url = format!("postgres://farthing@{}/farthing", server.local_addr().unwrap());
             let stop = CancellationToken::new();
             let gateway_id = GatewayId::new(ulid::Ulid(1));
-            let task =
-                tokio::spawn(heartbeat(gateway_id, Arc::default(), url, Vec::new(), AFTER, stop.clone()));
+            let pulse = Pulse::start(AFTER, stop.clone(), &TaskTracker::new());
+            let (clock, until) = (Arc::default(), stop.clone());
+            let task = tokio::spawn(heartbeat(gateway_id, pulse, clock, url, Vec::new(), AFTER, until));
             Self { server, started: Instant::now(), stop, task }
         }
 

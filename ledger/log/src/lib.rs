@@ -26,6 +26,7 @@ pub mod own_thread;
 pub mod partitions;
 pub mod positions;
 pub mod probe;
+pub mod pulse;
 pub mod reader;
 pub mod reads;
 pub mod record;

@@ -25,7 +25,7 @@ use crate::load::{Ended, Load};
 use crate::{aftermath, put_away, rounds, run};
 
 /// The flags of a gateway beside the dev instance's.
-const FLAGS: [&str; 4] = ["--allow-address", "127.0.0.0/8", "--sweep-after-seconds", "5"];
+pub(crate) const FLAGS: [&str; 4] = ["--allow-address", "127.0.0.0/8", "--sweep-after-seconds", "5"];
 
 /// The last position in a partition that a gateway has written.
 const LAST_BY: &str =

@@ -17,6 +17,7 @@ mod failover;
 mod feed;
 mod follower_commands;
 mod group_commit;
+mod hung_threads;
 mod idle;
 mod leaders;
 mod load;

@@ -21,6 +21,7 @@ use farthing_log::ledger::{Ledger, LedgerConfig, Peers, Stop};
 use farthing_log::metrics::{LedgerMetrics, register_backlogs, register_pools};
 use farthing_log::own_thread;
 use farthing_log::probe;
+use farthing_log::pulse::Pulse;
 use farthing_log::reads::{ReadPool, close_idle, pool};
 use farthing_telemetry::{Health, WasServing};
 use farthing_worker::lease;
@@ -228,8 +229,9 @@ pub async fn run(
     let (sweep_after, clock) = (config.sweep_after, || Arc::clone(&app.clock));
     let (beats, url, locks) = (clock(), database_url.clone(), app.schemas.reader_locks());
     let until = abort.clone();
+    let pulse = Pulse::start(sweep_after, until.clone(), &tasks);
     own_thread::spawn(&tasks, "heartbeats", move || {
-        lease::heartbeat(gateway_id, beats, url, locks, sweep_after, until)
+        lease::heartbeat(gateway_id, pulse, beats, url, locks, sweep_after, until)
     });
     let sweeper = Sweeper::new(gateway_id, app.ledger.clone(), clock(), database_url, sweep_after);
     tasks.spawn(sweeper.run(stop.clone()));

@@ -32,6 +32,7 @@ use crate::appender::Lease;
 use crate::connect::{Role, redacted};
 use crate::metrics::LedgerMetrics;
 use crate::own_thread;
+use crate::pulse::Pulse;
 use crate::reads::ReadPool;
 
 /// Rounds in the time of a lease: a gateway that misses a few of them keeps its partitions.
@@ -52,6 +53,9 @@ const GIVE_UP_FAILURES: u32 = 3;
 
 /// How long a gateway avoids a partition that it could not lead.
 const AVOID_FOR: Duration = Duration::from_secs(30);
+
+/// The shared threads may hang for as many times as a lease lasts; then the leases are no longer renewed.
+const SILENT_LEASES: u32 = 5;
 
 /// How long a gateway that stops waits for its appenders before it gives its leases back.
 const STOP_TIMEOUT: Duration = Duration::from_secs(15);
@@ -126,7 +130,7 @@ fn pause_within(lease: Duration) -> Duration {
 /// handed over if there are other gateways; when `stop` is cancelled, they are given back once the appenders have
 /// stopped.
 ///
-/// It runs on a thread of its own: work of the other threads must not make a lease expire.
+/// It runs on a thread of its own: work of the other threads must not make a lease expire, unless they hang.
 pub(crate) fn start(
     config: LeaseConfig,
     appenders: Vec<Led>,
@@ -143,7 +147,9 @@ pub(crate) fn start(
     tasks.spawn(async move {
         let _ = end.run_until_cancelled(fits::follow(&reads, pause, &fits)).await;
     });
-    let leases = Leases::over(store, config, appenders, leave, (known_fits, routes));
+    let pulse = Pulse::start(SILENT_LEASES * config.duration, stop.clone(), tasks);
+    let mut leases = Leases::over(store, config, appenders, leave, (known_fits, routes));
+    leases.pulse = Some(pulse);
     own_thread::spawn(tasks, "leases", move || async move { leases.run(&stop).await });
     known
 }
@@ -155,6 +161,8 @@ pub(crate) enum Error {
     Store(String),
     #[error("the database did not answer in time")]
     Timeout,
+    #[error("the shared threads of this process hang")]
+    Hangs,
 }
 
 impl From<tokio_postgres::Error> for Error {
@@ -186,6 +194,8 @@ pub(crate) struct Leases<S: LeaseStore> {
     fits: watch::Receiver<KnownFits>,
     /// Whether a newer program has led a partition.
     is_outdated: bool,
+    /// Whether the shared threads work, where the appenders run on these.
+    pulse: Option<Pulse>,
 }
 
 impl<S: LeaseStore> Leases<S> {
@@ -210,6 +220,7 @@ impl<S: LeaseStore> Leases<S> {
             given_up: BTreeSet::new(),
             fits,
             is_outdated: false,
+            pulse: None,
         }
     }
 
@@ -279,6 +290,9 @@ impl<S: LeaseStore> Leases<S> {
 
     /// Renews, gives back, claims and hands over. Returns the pause until the next round.
     async fn round(&mut self) -> Result<Duration, Error> {
+        if self.pulse.as_ref().is_some_and(Pulse::is_silent) {
+            return Err(Error::Hangs);
+        }
         self.avoid_what_cannot_be_led();
         self.handing_over.retain(|partition| *self.appenders[partition.index()].leads.borrow());
         let session = self.open_session().await?;
