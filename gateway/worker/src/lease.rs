@@ -39,18 +39,16 @@ pub(crate) enum Error {
     Postgres(#[from] tokio_postgres::Error),
     #[error("the database did not answer in time")]
     Timeout,
-    #[error("the shared threads of this process hang")]
-    Hangs,
     #[error(transparent)]
     Ledger(#[from] appender::Error),
 }
 
 /// Sends heartbeats until `stop`, on a dedicated connection, so that slow reads do not make a live gateway look dead.
 /// Each heartbeat also measures Postgres's clock. The connection shares `locks`, which show what this process reads. None is sent
-/// while `pulse` is silent.
+/// while `pulse` is silent, which says that the gateway does no work.
 pub async fn heartbeat(
     gateway_id: GatewayId,
-    pulse: Pulse,
+    mut pulse: Pulse,
     clock: Arc<Clock>,
     database_url: String,
     locks: Vec<String>,
@@ -60,10 +58,16 @@ pub async fn heartbeat(
     let own = gateway_id.to_string();
     let mut connection = DedicatedConnection { locks, ..DedicatedConnection::new(database_url) };
     loop {
-        let sent = tokio::time::timeout(after / 3, async {
-            if pulse.is_silent() {
-                return Err(Error::Hangs);
+        if pulse.is_silent() {
+            let error = "the shared threads of this process hang";
+            tracing::warn!(event = "gateway.heartbeat_failed", error, "no heartbeats until they go on");
+            // The next one follows at once: new calls are opened from then on.
+            tokio::select! {
+                () = pulse.beats() => {}
+                () = stop.cancelled() => return,
             }
+        }
+        let sent = tokio::time::timeout(after / 3, async {
             let client = connection.client().await?;
             let started = Instant::now();
             let database_time = client.query_one(HEARTBEAT, &[&own]).await?.try_get(0)?;
