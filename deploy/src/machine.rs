@@ -29,8 +29,8 @@ const MOST_QUEUED_MIB: usize = 16;
 const LEAST_QUEUED_MIB: usize = 2;
 const QUEUE_SHARE: usize = 256;
 
-/// Open files beside those of connections and calls: connections to Postgres, NATS and other gateways, look-ups of names,
-/// and idle connections to providers.
+/// Open files beside those of connections and calls: connections to Postgres, NATS and other gateways, and look-ups
+/// of names.
 const OTHER_FILES: usize = 256;
 
 /// What a process may use.
@@ -116,10 +116,10 @@ impl Machine {
         share.clamp(LEAST_QUEUED_MIB, MOST_QUEUED_MIB)
     }
 
-    /// The open files that so many connections and calls need. There are as many connections to the pages as to the API, and
-    /// each call has one to its provider.
+    /// The open files that so many connections and calls need. There are as many connections to the pages as to the API, each
+    /// call has one to its provider, and as many are kept between calls.
     pub(crate) const fn files_of(connections: usize, calls: usize) -> usize {
-        connections.saturating_mul(2).saturating_add(calls).saturating_add(OTHER_FILES)
+        connections.saturating_add(calls).saturating_mul(2).saturating_add(OTHER_FILES)
     }
 
     /// The calls that the open files allow, with two connections for each.
@@ -127,8 +127,8 @@ impl Machine {
         Some(self.open_files?.saturating_sub(OTHER_FILES) / Self::FILES_PER_CALL)
     }
 
-    /// A call's own to its provider, and two connections at each of the two addresses.
-    const FILES_PER_CALL: usize = 5;
+    /// A call's own to its provider, one that is kept, and two connections at each of the two addresses.
+    const FILES_PER_CALL: usize = 6;
 }
 
 /// Half of the cores. The other half is for the servers that a role waits on; and a task that stays on its thread costs less
@@ -195,8 +195,8 @@ mod tests {
             (Some(512), None, 512, 1_024),
             (Some(65_536), Some(1_048_576), 2_048, 4_096),
             (Some(65_536), Some(65_536), 2_048, 4_096),
-            (Some(65_536), Some(4_096), 768, 1_536),
-            (Some(65_536), Some(1_024), 153, 306),
+            (Some(65_536), Some(4_096), 640, 1_280),
+            (Some(65_536), Some(1_024), 128, 256),
             (Some(65_536), Some(256), 64, 64),
         ] {
             let machine = Machine { cores: 1, memory_mib: memory, open_files: files };
@@ -208,7 +208,7 @@ mod tests {
         }
         let few_files = Machine { open_files: Some(1_024), ..machine(1, None) };
         for calls in [1, 10_000] {
-            assert_eq!(few_files.connections(calls), 306, "whatever the flag for calls says");
+            assert_eq!(few_files.connections(calls), 256, "whatever the flag for calls says");
         }
         assert_eq!(machine(1, None).connections(10_000), 20_000);
     }

@@ -13,13 +13,13 @@ use std::vec;
 use http::Uri;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::dns::Name;
-use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
 use tower_service::Service;
 
 use crate::address::AddressGuard;
+use crate::dialled::{Dialled, Kept};
 use crate::error::{BoxError, Error};
 use crate::guarded::GuardedResolver;
+use crate::party;
 
 /// The limit on connecting to the addresses of one family (IPv4 or IPv6), shared evenly between them, if each then has
 /// at least [`ADDRESS_TIMEOUT`]. Otherwise the limit on the whole connection alone limits the family.
@@ -35,12 +35,13 @@ pub(crate) type BoxFuture<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Se
 pub struct Dialer<R> {
     resolver: GuardedResolver<R>,
     guard: Arc<AddressGuard>,
+    kept: Kept,
 }
 
 impl<R> Dialer<R> {
-    /// A dialer under `guard`.
-    pub(crate) fn new(resolver: R, guard: Arc<AddressGuard>) -> Self {
-        Self { resolver: GuardedResolver { resolver, guard: Arc::clone(&guard) }, guard }
+    /// A dialer under `guard`, whose connections are kept as `kept` allows.
+    pub(crate) fn new(resolver: R, guard: Arc<AddressGuard>, kept: Kept) -> Self {
+        Self { resolver: GuardedResolver { resolver, guard: Arc::clone(&guard) }, guard, kept }
     }
 }
 
@@ -49,7 +50,7 @@ where
     R: Service<Name, Error = Error, Future: Send + 'static>,
     R::Response: Iterator<Item = SocketAddr>,
 {
-    type Response = TokioIo<TcpStream>;
+    type Response = Dialled;
     type Error = BoxError;
     type Future = BoxFuture<Self::Response, BoxError>;
 
@@ -65,7 +66,7 @@ where
             Some(_) => None,
             None => uri.host().and_then(|host| host.parse().ok()).map(|name| self.resolver.call(name)),
         };
-        let guard = Arc::clone(&self.guard);
+        let (guard, kept, party) = (Arc::clone(&self.guard), self.kept.clone(), party::current());
         Box::pin(async move {
             let addresses = match lookup {
                 Some(lookup) => lookup.await?,
@@ -78,7 +79,7 @@ where
             if !guard.permits(stream.inner().peer_addr()?.ip()) {
                 return Err(Error::Forbidden.into());
             }
-            Ok(stream)
+            Ok(Dialled::new(stream, &kept, party))
         })
     }
 }
@@ -132,7 +133,7 @@ mod tests {
     use std::sync::Mutex;
 
     use tokio::io::AsyncReadExt as _;
-    use tokio::net::{TcpListener, TcpSocket};
+    use tokio::net::{TcpListener, TcpSocket, TcpStream};
     use tokio::time::Instant;
 
     use super::*;
@@ -179,13 +180,17 @@ mod tests {
         Arc::new(AddressGuard::new(allowed.iter().map(|net| net.parse().unwrap()).collect()))
     }
 
+    fn dialer<R>(resolver: R, guard: Arc<AddressGuard>) -> Dialer<R> {
+        Dialer::new(resolver, guard, Kept::new(64, 32))
+    }
+
     async fn listen(address: Ipv4Addr, port: u16) -> TcpListener {
         TcpListener::bind((address, port)).await.unwrap()
     }
 
     async fn dial<R>(dialer: &mut Dialer<R>, host: &str, port: u16) -> Result<(), BoxError>
     where
-        Dialer<R>: Service<Uri, Response = TokioIo<TcpStream>, Error = BoxError>,
+        Dialer<R>: Service<Uri, Response = Dialled, Error = BoxError>,
     {
         let uri = format!("http://{host}:{port}/v1?x=1").parse().unwrap();
         future::poll_fn(|cx| dialer.poll_ready(cx)).await?;
@@ -219,7 +224,7 @@ mod tests {
         let listener = listen(Ipv4Addr::LOCALHOST, 0).await;
         let port = listener.local_addr().unwrap().port();
         let script = Script::of(answers);
-        let mut dialer = Dialer::new(script.clone(), guard(&["127.0.0.1/32"]));
+        let mut dialer = dialer(script.clone(), guard(&["127.0.0.1/32"]));
         let mut ends = Vec::new();
         for _ in 0..times {
             ends.push(dial(&mut dialer, "api.example", port).await);
@@ -285,7 +290,7 @@ mod tests {
         let listener = listen(Ipv4Addr::LOCALHOST, 0).await;
         let port = listener.local_addr().unwrap().port();
         let script = Script::of(&[]);
-        let mut dialer = Dialer::new(script.clone(), guard(&["127.0.0.1/32"]));
+        let mut dialer = dialer(script.clone(), guard(&["127.0.0.1/32"]));
         for forbidden in [
             "0.0.0.0",
             "10.0.0.1",
@@ -318,7 +323,7 @@ mod tests {
     async fn the_system_resolver_is_guarded() {
         let listener = listen(Ipv4Addr::LOCALHOST, 0).await;
         let port = listener.local_addr().unwrap().port();
-        let mut dialer = Dialer::new(Names::new(&[]), Arc::default());
+        let mut dialer = dialer(Names::new(&[]), Arc::default());
         let end = dial(&mut dialer, "localhost", port).await;
         assert!(is_forbidden(&end), "{end:?}");
         // Resolvers differ in which of these spellings of 127.0.0.1 they accept.
@@ -334,7 +339,7 @@ mod tests {
         let listener = listen(Ipv4Addr::LOCALHOST, 0).await;
         let port = listener.local_addr().unwrap().port();
         let script = Script::of(&[&["127.0.0.3", "127.0.0.1"], &["::1", "127.0.0.1"], &["127.0.0.3"]]);
-        let mut dialer = Dialer::new(script, guard(&["127.0.0.0/8", "::1/128"]));
+        let mut dialer = dialer(script, guard(&["127.0.0.0/8", "::1/128"]));
         dial(&mut dialer, "api.example", port).await.unwrap();
         dial(&mut dialer, "api.example", port).await.unwrap();
         let refused = dial(&mut dialer, "api.example", port).await;
@@ -366,7 +371,7 @@ mod tests {
         let _silent = silent_listener(port).await;
         // The connector counts a mapped IPv4 address as IPv6, so the test needs no IPv6 interface.
         let script = Script::of(&[&["127.0.0.2", "::ffff:127.0.0.1"]]);
-        let mut dialer = Dialer::new(script, guard(&["127.0.0.0/8"]));
+        let mut dialer = dialer(script, guard(&["127.0.0.0/8"]));
         let started = Instant::now();
         dial(&mut dialer, "api.example", port).await.unwrap();
         assert!(started.elapsed() < CONNECT_TIMEOUT / 2, "{:?}", started.elapsed());
@@ -381,7 +386,7 @@ mod tests {
         for (silent, seconds) in [(1, 5), (15, 45)] {
             let mut answer = vec!["127.0.0.2"; silent];
             answer.push("127.0.0.1");
-            let mut dialer = Dialer::new(Script::of(&[&answer]), guard(&["127.0.0.0/8"]));
+            let mut dialer = dialer(Script::of(&[&answer]), guard(&["127.0.0.0/8"]));
             let started = Instant::now();
             dial(&mut dialer, "api.example", port).await.unwrap();
             // The clock is paused: it advances to the next timeout once nothing else can proceed.
@@ -414,7 +419,7 @@ mod tests {
         let port = listener.local_addr().unwrap().port();
         // The system connects 0.0.0.0, which passes the first check here, to 127.0.0.1, which is forbidden.
         for host in ["0.0.0.0", "api.example"] {
-            let mut dialer = Dialer::new(Script::of(&[&["0.0.0.0"]]), guard(&["0.0.0.0/32"]));
+            let mut dialer = dialer(Script::of(&[&["0.0.0.0"]]), guard(&["0.0.0.0/32"]));
             let end = dial(&mut dialer, host, port).await;
             assert!(is_forbidden(&end), "{host}: {end:?}");
             let (mut stream, _) = listener.accept().await.unwrap();

@@ -18,6 +18,7 @@ mod fairness;
 mod framing;
 mod gateways;
 mod held_calls;
+mod idle_connections;
 mod leaving;
 mod leaving_counted;
 mod live_mode;

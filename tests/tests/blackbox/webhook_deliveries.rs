@@ -113,6 +113,35 @@ fn deliveries_have_both_signatures() {
     });
 }
 
+/// Makes 40,000 old deliveries out of one of the webhook $1.
+const MAKE_OLD: &str = "\
+INSERT INTO webhooks.delivery
+    (partition, webhook_id, position, event_id, topic, lane, created_at, queued_at, status)
+SELECT d.partition, d.webhook_id, -n, d.event_id || n, d.topic, d.lane, d.created_at, now() - interval '31 days', 'delivered'
+FROM (SELECT * FROM webhooks.delivery WHERE webhook_id = $1 ORDER BY position LIMIT 1) AS d
+CROSS JOIN generate_series(1, 40000) AS n";
+
+const OLD: &str = "SELECT count(*) FROM webhooks.delivery WHERE position < 0";
+
+#[test]
+fn old_deliveries_are_deleted_as_fast_as_they_can_be_made() {
+    run(async {
+        let merchant = Merchant::alone(1).await;
+        let hook = Hook::new(&merchant, Value::Null, ok).await;
+        merchant.customer("0").await;
+        let is_delivered = |delivery: &Value| delivery["status"] == "delivered";
+        let kept = hook.once(&merchant, "the delivery", is_delivered).await;
+        let sql = &merchant.log.sql;
+        assert_eq!(sql.execute(MAKE_OLD, &[&hook.id]).await.unwrap(), 40_000);
+        eventually("no old delivery is left", async || {
+            let old: i64 = sql.query_one(OLD, &[]).await.unwrap().get(0);
+            (old == 0).then_some(())
+        })
+        .await;
+        assert_eq!(hook.deliveries(&merchant).await, kept);
+    });
+}
+
 #[test]
 fn another_gateway_delivers_for_a_leader_that_delivers_none() {
     run(async {

@@ -13,7 +13,7 @@ use axum::middleware::from_fn_with_state;
 use deadpool_postgres::Pool;
 use farthing_core::ids::{GatewayId, Mint};
 use farthing_core::secret::Mode;
-use farthing_egress::{AddressGuard, Names, connector, tls};
+use farthing_egress::{AddressGuard, Kept, Names, connector, tls};
 use farthing_log::clock::Clock;
 use farthing_log::connect::Role;
 use farthing_log::leases::{Leads, LedPartitions};
@@ -189,7 +189,10 @@ pub async fn run(
     let (calls, stop_waiting) = (TaskTracker::new(), CancellationToken::new());
     let guard = Arc::new(AddressGuard::new(config.allow_addresses));
     let tls = tls::client_config(&config.trusted_authorities)?;
-    let connector = connector(&guard, &Names::new(&config.dns_servers), tls, timeouts.connect);
+    let ServerLimits { calls: kept, calls_per_merchant: of_one, .. } = config.limits;
+    let kept = Kept::new(kept, of_one.unwrap_or(kept));
+    let names = Names::new(&config.dns_servers);
+    let connector = connector(&guard, &names, tls, timeouts.connect, kept);
     let dispatcher = config.webhooks.map(|timing| {
         let payloads = Arc::new(rest::Payloads);
         let ledger = app.ledger.clone();

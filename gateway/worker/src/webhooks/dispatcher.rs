@@ -64,7 +64,7 @@ const READ_MODEL_DELAY: Duration = Duration::from_millis(50);
 const BACKLOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// How often old deliveries are deleted.
-const PURGE_INTERVAL: Duration = Duration::from_mins(1);
+const PURGE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The read models that payloads are built from.
 const READ_MODELS: [ReadModel; 3] = [ReadModel::Customers, ReadModel::Requests, ReadModel::SpendKeys];
@@ -172,8 +172,9 @@ impl Dispatcher {
                 }
             }
             if purged_at.is_none_or(|at| at.elapsed() > PURGE_INTERVAL) {
-                dispatcher.purge(&partitions).await;
-                purged_at = Some(Instant::now());
+                // What is left goes in the next rounds, so that deliveries need not wait.
+                let is_done = dispatcher.purge(&partitions).await;
+                purged_at = is_done.then(Instant::now);
             }
             if counted_at.is_none_or(|at| at.elapsed() > BACKLOG_INTERVAL) {
                 dispatcher.count_backlog(&partitions).await;
@@ -255,21 +256,25 @@ impl Dispatcher {
         }
     }
 
-    async fn purge(&self, partitions: &[Partition]) {
+    /// Deletes old deliveries. Returns whether it need not go on at once.
+    async fn purge(&self, partitions: &[Partition]) -> bool {
+        let mut is_done = true;
         for partition in partitions {
             let purged = async {
                 let db = self.db.get().await?;
                 Ok::<_, Error>(queue::purge(&db, *partition).await?)
             };
-            if let Err(error) = in_time(purged).await {
-                tracing::warn!(
+            match in_time(purged).await {
+                Ok(is_last) => is_done &= is_last,
+                Err(error) => tracing::warn!(
                     event = "webhook.purge_failed",
                     %partition,
                     %error,
                     "old webhook deliveries were not deleted"
-                );
+                ),
             }
         }
+        is_done
     }
 
     /// Delivers a claimed queue. Logs errors other than failed deliveries.

@@ -94,7 +94,7 @@ const PURGE: &str = "\
 DELETE FROM webhooks.delivery WHERE partition = $1 AND (webhook_id, position) IN (
     SELECT webhook_id, position FROM webhooks.delivery
     WHERE partition = $1 AND status <> 'pending' AND queued_at <= now() - interval '30 days'
-    ORDER BY queued_at LIMIT 1000 FOR UPDATE SKIP LOCKED
+    ORDER BY queued_at LIMIT $2 FOR UPDATE SKIP LOCKED
 )";
 
 /// The number of queues of a partition, up to 1000, and for how long the next delivery of any of them has been due, in
@@ -107,8 +107,9 @@ CROSS JOIN LATERAL (
     WHERE d.partition = $1 AND d.webhook_id = l.webhook_id AND d.lane = l.lane AND d.status = 'pending'
     ORDER BY d.position LIMIT 1) AS next";
 
-/// The most batches that one purge deletes.
-const PURGE_BATCHES: u32 = 10;
+/// The most deliveries in a batch of a purge, and the most batches.
+const PURGE_BATCH: i64 = 1_000;
+const PURGE_BATCHES: u32 = 2;
 
 type PgResult<T> = Result<T, tokio_postgres::Error>;
 
@@ -372,12 +373,13 @@ pub(super) async fn backlog(db: &deadpool_postgres::Client, partition: Partition
     Ok(Backlog { queues: row.try_get(0)?, overdue_seconds: row.try_get(1)? })
 }
 
-/// Deletes finished deliveries of `partition` that are older than 30 days, in bounded batches.
-pub(super) async fn purge(db: &Client, partition: Partition) -> PgResult<()> {
+/// Deletes some of the finished deliveries of `partition` that are older than 30 days. Returns whether none is left.
+pub(super) async fn purge(db: &Client, partition: Partition) -> PgResult<bool> {
     for _ in 0..PURGE_BATCHES {
-        if db.execute(PURGE, &[&partition.number()]).await? == 0 {
-            break;
+        let deleted = db.execute(PURGE, &[&partition.number(), &PURGE_BATCH]).await?;
+        if deleted < PURGE_BATCH.unsigned_abs() {
+            return Ok(true);
         }
     }
-    Ok(())
+    Ok(false)
 }
