@@ -29,8 +29,8 @@ const MOST_QUEUED_MIB: usize = 16;
 const LEAST_QUEUED_MIB: usize = 2;
 const QUEUE_SHARE: usize = 256;
 
-/// Open files beside those of connections and calls: connections to Postgres, NATS and other gateways, and look-ups
-/// of names.
+/// Open files beside those of connections and calls: connections to Postgres, NATS, other gateways and receivers of webhooks,
+/// and look-ups of names.
 const OTHER_FILES: usize = 256;
 
 /// What a process may use.

@@ -172,7 +172,7 @@ impl Dispatcher {
                 }
             }
             if purged_at.is_none_or(|at| at.elapsed() > PURGE_INTERVAL) {
-                // What is left goes in the next rounds, so that deliveries need not wait.
+                // What is left goes in the next rounds, so that deliveries wait for one batch of each partition.
                 let is_done = dispatcher.purge(&partitions).await;
                 purged_at = is_done.then(Instant::now);
             }

@@ -90,11 +90,12 @@ UPDATE webhooks.delivery SET status = 'pending', queued_at = now(), attempts = 0
     lane = CASE WHEN status = 'pending' THEN lane ELSE event_id END
 WHERE partition = $1 AND webhook_id = $2 AND event_id = $3";
 
+/// The limit is a literal, as in [`CLAIM`].
 const PURGE: &str = "\
 DELETE FROM webhooks.delivery WHERE partition = $1 AND (webhook_id, position) IN (
     SELECT webhook_id, position FROM webhooks.delivery
     WHERE partition = $1 AND status <> 'pending' AND queued_at <= now() - interval '30 days'
-    ORDER BY queued_at LIMIT $2 FOR UPDATE SKIP LOCKED
+    ORDER BY queued_at LIMIT 1000 FOR UPDATE SKIP LOCKED
 )";
 
 /// The number of queues of a partition, up to 1000, and for how long the next delivery of any of them has been due, in
@@ -107,9 +108,8 @@ CROSS JOIN LATERAL (
     WHERE d.partition = $1 AND d.webhook_id = l.webhook_id AND d.lane = l.lane AND d.status = 'pending'
     ORDER BY d.position LIMIT 1) AS next";
 
-/// The most deliveries in a batch of a purge, and the most batches.
-const PURGE_BATCH: i64 = 1_000;
-const PURGE_BATCHES: u32 = 2;
+/// The most deliveries that one purge deletes.
+const PURGE_BATCH: u64 = 1_000;
 
 type PgResult<T> = Result<T, tokio_postgres::Error>;
 
@@ -375,11 +375,5 @@ pub(super) async fn backlog(db: &deadpool_postgres::Client, partition: Partition
 
 /// Deletes some of the finished deliveries of `partition` that are older than 30 days. Returns whether none is left.
 pub(super) async fn purge(db: &Client, partition: Partition) -> PgResult<bool> {
-    for _ in 0..PURGE_BATCHES {
-        let deleted = db.execute(PURGE, &[&partition.number(), &PURGE_BATCH]).await?;
-        if deleted < PURGE_BATCH.unsigned_abs() {
-            return Ok(true);
-        }
-    }
-    Ok(false)
+    Ok(db.execute(PURGE, &[&partition.number()]).await? < PURGE_BATCH)
 }
