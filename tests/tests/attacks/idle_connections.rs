@@ -22,8 +22,7 @@ const CALLS: usize = 10;
 /// What its limits of calls and connections need, and 256 for all else.
 const FILES: usize = 376;
 
-/// Answers at every address of this machine, and closes no connection.
-/// Returns its port, and the addresses at which connections have arrived.
+/// Answers at every address of this machine, and closes no connection. Returns its port, and the addresses at which connections have arrived.
 async fn keeping_provider() -> (u16, Arc<Mutex<Vec<IpAddr>>>) {
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();

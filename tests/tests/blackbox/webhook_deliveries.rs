@@ -124,7 +124,7 @@ CROSS JOIN generate_series(1, 40000) AS n";
 const OLD: &str = "SELECT count(*) FROM webhooks.delivery WHERE position < 0";
 
 #[test]
-fn old_deliveries_are_deleted_as_fast_as_they_can_be_made() {
+fn old_deliveries_are_deleted_without_a_pause_until_none_is_left() {
     run(async {
         let merchant = Merchant::alone(1).await;
         let hook = Hook::new(&merchant, Value::Null, ok).await;
