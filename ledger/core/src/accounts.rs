@@ -417,6 +417,29 @@ mod tests {
         assert!(posted > 10, "{posted}");
     }
 
+    #[test]
+    fn a_fee_that_is_only_recorded_may_be_as_large_as_an_amount_can_be() {
+        let mut entered = 0;
+        for (name, kind, mut body) in golden() {
+            if kind != "request.metered" || !body["parties"]["customer_id"].is_null() {
+                continue;
+            }
+            // A call without a customer: the merchant is charged the provider's cost alone.
+            body["fee"]["amount"] = Amount::MAX.to_string().into();
+            body["model_cost"]["total"] = Amount::last_digits(7).to_string().into();
+            body["total_request_cost"] = Amount::last_digits(7).to_string().into();
+            let charged = Amount::ZERO.minus(Amount::last_digits(7)).unwrap();
+            let entry = entry(kind, &body, None).unwrap();
+            assert!(is_balanced(&entry), "{name}: {entry:?}");
+            assert!(
+                entry.contains(&Posting { account: Account::ProviderCost, amount: charged }),
+                "{entry:?}"
+            );
+            entered += 1;
+        }
+        assert!(entered > 0, "no golden event of a call without a customer");
+    }
+
     proptest! {
         #[test]
         fn postings_add_up_to_zero_whatever_the_amounts(

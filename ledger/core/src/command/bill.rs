@@ -8,7 +8,7 @@ use super::refusal::{Refusal, RequestRefusal};
 use crate::event::{Charge, Hold, ProviderKeyType, RequestMetered, RequestOpened, ServiceCharge};
 use crate::meter::{Payer, RateType, Terms};
 use crate::model_price::{ListPrice, ModelPrice};
-use crate::money::{Amount, Error};
+use crate::money::{Amount, Error, Total};
 use crate::pricing::{self, Bound, Fee, ModelCost, SizeHint};
 use crate::usage::{Split, Usage};
 
@@ -105,12 +105,14 @@ impl ChargedParts {
 
     /// The parts of an ended call that make up its total: those that were charged, as far as they are not zero.
     ///
-    /// With a fee that somebody is charged comes its service charge, and a call without a customer is charged no fee.
+    /// With a fee that somebody is charged comes its service charge, and a call without a customer is charged no fee. Parts
+    /// that are only recorded may add up to more than an [`Amount`] can hold.
     pub fn of_end(metered: &RequestMetered) -> Result<Self, Error> {
-        let (model_cost, total) = (metered.model_cost.total, metered.total_request_cost);
-        let fees = metered.fee.amount.plus(metered.service_charge.amount)?;
+        let total = Total::default().plus(metered.total_request_cost)?;
+        let model_cost = Total::default().plus(metered.model_cost.total)?;
+        let fees = Total::default().plus(metered.fee.amount)?.plus(metered.service_charge.amount)?;
         let is_for_customer = metered.parties.customer_id.is_some();
-        let (model_cost, fee) = if total == model_cost.plus(fees)? {
+        let (model_cost, fee) = if total == model_cost.and(fees)? {
             (true, true)
         } else if total == fees && (is_for_customer || total != model_cost) {
             (false, true)

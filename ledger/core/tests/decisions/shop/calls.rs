@@ -9,6 +9,7 @@ use farthing_core::command::{
 };
 use farthing_core::event::{Charge, Event, FailureReason, Hold, Mark, ProviderKeyType, RequestEvent};
 use farthing_core::ids::{GatewayId, RequestId};
+use farthing_core::meter::RateType;
 use farthing_core::model_price::ListPrice;
 use farthing_core::pricing::{Fee, SizeHint};
 use farthing_core::secret::KeyHash;
@@ -227,6 +228,10 @@ impl Shop {
             opened.provider_key_type == ProviderKeyType::Managed && opened.charge != Charge::MeteringOnly
         });
         let is_priced = opened.is_some_and(|opened| opened.model_price.is_some());
+        // A percentage of a price per call may be above the largest fee of its meter without any usage.
+        let may_be_above_max = opened.and_then(|opened| opened.terms.as_ref()).is_some_and(|terms| {
+            terms.price.rate_type == RateType::Percentage && terms.price.max_fee.is_some()
+        });
         let usage = match how {
             Ended::Reported { usage, .. } => Some(*usage),
             Ended::Left { usage } => *usage,
@@ -309,10 +314,11 @@ impl Shop {
             }
             (
                 Event::Request(RequestEvent::Failed(event)),
-                Ended::Reported { .. } | Ended::Left { usage: Some(_) },
+                Ended::Reported { .. } | Ended::Left { usage: Some(_) } | Ended::Silent | Ended::Unread,
             ) => {
                 assert_eq!(event.reason, FailureReason::UsageInvalid, "only implausible counts are rejected");
                 assert!(!(is_managed && is_priced), "no managed call is free");
+                assert!(usage.is_some() || may_be_above_max, "{event:?}");
             }
             (event, how) => panic!("{how:?} ended as {event:?}"),
         }
