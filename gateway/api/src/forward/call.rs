@@ -26,7 +26,7 @@ use super::call_trace::{CallTrace, Exchange};
 use super::called_endpoint::CalledEndpoint;
 use super::caller_pauses::CallerPauses;
 use super::drain::ReadingOn;
-use super::ending::{InFlight, end_if_open};
+use super::ending::{InFlight, Opening, end_if_open, settle_late};
 use super::forwarder::{Forwarder, OpenCall};
 use super::headers;
 use super::idempotent_call::{IdempotentCall, OpenError, OpenOutcome};
@@ -37,9 +37,7 @@ use super::prepare::{PreparedCall, prepare};
 use super::provider_response::{BodyFraming, ProviderResponse};
 use super::request_body::BodyError;
 use super::response_change::{ResponseChange, ResponseRule};
-use super::settlement::{
-    ResponseEnd, Unsettled, given_up_before_response, leave_unsettled, settle, until_durable,
-};
+use super::settlement::{ResponseEnd, Unsettled, given_up_before_response, settle, until_durable};
 use super::usage::{Scanner, Shape};
 use crate::app::App;
 use crate::error::{ApiError, AuthError, BillingError, ForwardError, GatewayLimit, ServerError};
@@ -135,7 +133,8 @@ async fn forward(
     if is_unknown || (may_be_open.load(Ordering::Relaxed) && !is_forwarded) {
         // It is not sent, so its idempotency key is free again.
         let closing = idempotent_call.as_ref().map(IdempotentCall::release);
-        end_if_open(&forwarder, (partition, request_id), FailureReason::Abandoned, closing);
+        let abandoned = Settled::Failed(Failed::because(FailureReason::Abandoned));
+        end_if_open(&forwarder, (partition, request_id), abandoned, closing);
     }
     let mut opening = match outcome {
         Ok(OpenOutcome::Opened(opening)) => opening,
@@ -221,7 +220,8 @@ async fn forward(
 /// The error of a call whose opening failed after it was sent. If it is not known whether it failed, the call may be open.
 fn not_opened(forwarder: &Forwarder, call: OpenCall, error: Error) -> ApiError {
     if let Error::Unknown(_) = error {
-        end_if_open(forwarder, (call.partition, call.request_id), FailureReason::Abandoned, None);
+        let abandoned = Settled::Failed(Failed::because(FailureReason::Abandoned));
+        end_if_open(forwarder, (call.partition, call.request_id), abandoned, None);
     }
     error.into()
 }
@@ -326,9 +326,12 @@ async fn pass_back(
             // opening is not durable, refused.
             () = source.disconnected.cancelled(), if decides_head => {
                 forwarder.tasks.spawn(async move {
-                    if opening.durable().await.is_ok() {
-                        let _ = is_open.send(());
-                    }
+                    let known = match opening.durable().await {
+                        Ok(_) => Opening::Durable,
+                        Err(Error::Unknown(_)) => Opening::InDoubt,
+                        Err(_) => return,
+                    };
+                    let _ = is_open.send(known);
                 });
                 return Err(ApiError::Forward(ForwardError::ResponseBrokeOff));
             }
@@ -336,27 +339,35 @@ async fn pass_back(
         match settled {
             Ok(Ok(())) => {}
             Ok(Err(error)) => return Err(not_converted(call, &error)),
-            Err(NotSettled::NotOpened(error)) => {
-                body.leave();
-                return Err(not_opened(&forwarder, call, error));
-            }
+            Err(NotSettled::NotOpened(error)) => return Err(leave(body, error, is_open)),
             Err(NotSettled::Unsettled(unsettled)) => {
-                let is_open = || {
-                    let _ = is_open.send(());
+                let settle_late = |opening| {
+                    let _ = is_open.send(opening);
                 };
-                return Err(failed_settlement(&forwarder, call, opening, unsettled, is_open).await);
+                return Err(failed_settlement(call, opening, unsettled, settle_late).await);
             }
         }
         if !body.is_settled() {
             if let Err(error) = opening.durable().await {
-                body.leave();
-                return Err(not_opened(&forwarder, call, error));
+                return Err(leave(body, error, is_open));
             }
-            let _ = is_open.send(());
+            let _ = is_open.send(Opening::Durable);
         }
         Body::new(body)
     };
     Ok(Response::from_parts(parts, body))
+}
+
+/// The error of a call whose opening failed after its response began. If it is not known whether it failed, the call may be
+/// open. The response is read on then, as one that the caller left, and the call is settled if it is open.
+fn leave(body: MeteredBody, error: Error, opened: oneshot::Sender<Opening>) -> ApiError {
+    if let Error::Unknown(_) = error {
+        let _ = opened.send(Opening::InDoubt);
+        drop(body);
+    } else {
+        body.leave();
+    }
+    error.into()
 }
 
 /// The error of a call of whose response nothing passes, because it cannot be converted. The call is settled.
@@ -385,10 +396,15 @@ async fn settled(
             metrics.settled(CallLabel::of(call.provider, &settled));
             Ok(())
         }
-        Err(NotSettled::NotOpened(error)) => Err(not_opened(forwarder, call, error)),
+        Err(NotSettled::NotOpened(error)) => {
+            if let Error::Unknown(_) = error {
+                end_if_open(forwarder, (partition, request_id), settled, None);
+            }
+            Err(error.into())
+        }
         Err(NotSettled::Unsettled(unsettled)) => {
-            let is_open = || leave_unsettled(request_id, &settled, &metrics.unsettled);
-            Err(failed_settlement(forwarder, call, opening, unsettled, is_open).await)
+            let settle_late = |opening| settle_late(forwarder, (partition, request_id), settled, opening);
+            Err(failed_settlement(call, opening, unsettled, settle_late).await)
         }
     }
 }
@@ -422,27 +438,27 @@ async fn unless_not_opened<T>(
     }
 }
 
-/// The error of a call that is not settled. If its opening has failed, that is why; else another gateway has ended it, and
-/// `was_open` is called.
+/// The error of a call that is not settled. If its opening has failed, that is why; else `settle_late` is called: another
+/// gateway has ended the call, or its opening may still arrive.
 async fn failed_settlement(
-    forwarder: &Forwarder,
     call: OpenCall,
     opening: Early<Opened>,
     unsettled: Unsettled,
-    was_open: impl FnOnce(),
+    settle_late: impl FnOnce(Opening),
 ) -> ApiError {
-    if unsettled == Unsettled::Ended {
-        if let Err(error) = opening.durable().await {
-            return not_opened(forwarder, call, error);
-        }
-        was_open();
-    }
     match unsettled {
-        Unsettled::Ended => {
-            // An opening whose answer was lost may have arrived since.
-            end_if_open(forwarder, (call.partition, call.request_id), FailureReason::Abandoned, None);
-            ApiError::ledger_unavailable(unsettled.to_string())
-        }
+        Unsettled::Ended => match opening.durable().await {
+            Ok(_) => {
+                settle_late(Opening::Durable);
+                ApiError::ledger_unavailable(unsettled.to_string())
+            }
+            Err(error) => {
+                if let Error::Unknown(_) = error {
+                    settle_late(Opening::InDoubt);
+                }
+                error.into()
+            }
+        },
         // The answer to its settlement may have been lost.
         Unsettled::Stopping => ApiError::Server(ServerError::OutcomeUnknown(unsettled.to_string())),
         Unsettled::Unsettleable => ApiError::internal(format!("{}: {unsettled}", call.request_id)),

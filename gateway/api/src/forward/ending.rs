@@ -13,17 +13,42 @@ use farthing_log::appender::ClaimEnd;
 use farthing_telemetry::Counted;
 
 use super::forwarder::{Forwarder, OpenCall};
-use super::settlement::until_durable;
+use super::settlement::{leave_unsettled, until_durable};
 
 /// After this time no gateway opens a call that was sent to it before.
 const OPENING_IS_TOO_LATE: Duration = Duration::from_secs(15);
 
-/// Ends a call that may be open although nobody forwards it, with `closing` of its idempotency key. An opening on its way
-/// to another gateway is too late by then.
+/// What is known of the opening of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Opening {
+    /// It is in the log.
+    Durable,
+    /// It may be, or may come to be.
+    InDoubt,
+}
+
+/// Takes care of a call whose settlement the ledger has refused, because it does not know the call as open. If its opening is
+/// still on its way, the call is settled when it has arrived.
+pub(super) fn settle_late(
+    forwarder: &Forwarder,
+    (partition, request_id): (Partition, RequestId),
+    settled: Settled,
+    opening: Opening,
+) {
+    match opening {
+        // Most likely another gateway has ended it, which knows nothing of the response.
+        Opening::Durable => leave_unsettled(request_id, &settled, &forwarder.app.metrics.forward.unsettled),
+        Opening::InDoubt => {}
+    }
+    end_if_open(forwarder, (partition, request_id), settled, None);
+}
+
+/// Ends a call as `settled` if it is open although nobody forwards it, with `closing` of its idempotency key. An opening on
+/// its way to another gateway is too late by then.
 pub(super) fn end_if_open(
     forwarder: &Forwarder,
     (partition, request_id): (Partition, RequestId),
-    reason: FailureReason,
+    settled: Settled,
     closing: Option<(ClaimId, ClaimEnd)>,
 ) {
     let (app, abort) = (Arc::clone(&forwarder.app), forwarder.abort.clone());
@@ -33,7 +58,6 @@ pub(super) fn end_if_open(
             // At the end of the process the sweeper of another gateway ends it.
             () = abort.cancelled() => return,
         }
-        let settled = Settled::Failed(Failed::because(reason));
         // If it was never opened, the settlement is refused.
         let _ = until_durable(&app, partition, request_id, &settled, closing, abort).await;
     });
@@ -65,7 +89,8 @@ impl Drop for InFlight {
                 "the task of a call failed by a fault of the program; the call ends as failed and is not charged"
             );
             self.forwarder.app.metrics.forward.unsettled.inc();
-            end_if_open(&self.forwarder, (partition, request_id), FailureReason::Unsettleable, None);
+            let failed = Settled::Failed(Failed::because(FailureReason::Unsettleable));
+            end_if_open(&self.forwarder, (partition, request_id), failed, None);
         }
     }
 }

@@ -15,12 +15,12 @@ use super::call_times::CallTimes;
 use super::call_trace::Exchange;
 use super::caller_pauses::CallerPauses;
 use super::drain::ReadingOn;
-use super::ending::InFlight;
+use super::ending::{InFlight, Opening, settle_late};
 use super::forwarder::{Forwarder, OpenCall};
 use super::pieces::Pieces;
 use super::response_change::{NotConverted, ResponseChange};
 use super::response_recorder::ResponseRecorder;
-use super::settlement::{ResponseEnd, Unsettled, leave_unsettled, settle, until_durable};
+use super::settlement::{ResponseEnd, Unsettled, settle, until_durable};
 use super::usage::{Reading, Scanner};
 use crate::metrics::CallLabel;
 use crate::providers::UsageLimit;
@@ -78,8 +78,8 @@ pub(super) struct ProviderResponse {
     pub(super) times: CallTimes,
     pub(super) exchange: Exchange,
     pub(super) in_flight: InFlight,
-    /// Is sent once its opening is durable, and dropped if it is not.
-    pub(super) opened: oneshot::Receiver<()>,
+    /// Is sent once its opening is durable or in doubt, and dropped if it failed.
+    pub(super) opened: oneshot::Receiver<Opening>,
     /// How long it is read, if its caller disconnected before it began.
     pub(super) reading_on: Option<ReadingOn>,
 }
@@ -121,10 +121,10 @@ impl ProviderResponse {
             match settled {
                 Ok(()) => app.metrics.forward.settled(label),
                 Err(Unsettled::Ended) => {
-                    let app = Arc::clone(app);
-                    forwarder.tasks.spawn(async move {
-                        if opened.await.is_ok() {
-                            leave_unsettled(request_id, &settlement, &app.metrics.forward.unsettled);
+                    let forwarder = Arc::clone(&forwarder);
+                    forwarder.tasks.clone().spawn(async move {
+                        if let Ok(opening) = opened.await {
+                            settle_late(&forwarder, (partition, request_id), settlement, opening);
                         }
                     });
                 }

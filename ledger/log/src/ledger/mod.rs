@@ -32,6 +32,8 @@ use tokio_util::task::TaskTracker;
 pub use self::peer::{Failed, NoReply, Peers, Reply, Request};
 use self::serve::RecentEnds;
 pub(crate) use self::settled::CallLog;
+#[cfg(test)]
+pub(crate) use self::settled::Sought;
 use self::unconfirmed::Unconfirmed;
 use crate::appender::{
     Appender, AppenderConfig, ClaimEnd, ClaimRecord, Early, Error, GroupCommit, IdempotentOutcome, Lease,

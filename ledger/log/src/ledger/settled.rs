@@ -35,7 +35,7 @@ const CLOCKS: TimeDelta = TimeDelta::minutes(1);
 const SEARCHED: i64 = 200_000;
 
 /// What is found.
-type Found<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + 'a>>;
+pub(crate) type Found<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + 'a>>;
 
 /// The log as one searches it for the events of a call. In a running program it is in Postgres; the simulation of
 /// gateways has one in memory.
@@ -43,13 +43,24 @@ pub(crate) trait CallLog: fmt::Debug + Send + Sync {
     /// The event that ended the call.
     fn end_of(&self, partition: Partition, request_id: RequestId) -> Found<'_, Option<Event>>;
 
-    /// Whether the opening of the call, which was decided at `decided_at`, is certainly not in the log.
-    fn was_never_opened(
+    /// Looks for the opening of the call, which was decided at `decided_at`.
+    fn opening_of(
         &self,
         partition: Partition,
         request_id: RequestId,
         decided_at: DateTime<Utc>,
-    ) -> Found<'_, bool>;
+    ) -> Found<'_, Sought>;
+}
+
+/// What a search for an event came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sought {
+    /// It is in the log.
+    Found,
+    /// It is certainly not in the log.
+    Absent,
+    /// It is not among the events that were searched.
+    Unproven,
 }
 
 impl CallLog for ReadPool {
@@ -61,12 +72,12 @@ impl CallLog for ReadPool {
         })
     }
 
-    fn was_never_opened(
+    fn opening_of(
         &self,
         partition: Partition,
         request_id: RequestId,
         decided_at: DateTime<Utc>,
-    ) -> Found<'_, bool> {
+    ) -> Found<'_, Sought> {
         Box::pin(async move {
             let [key, _] = keys(request_id, ["opened"; 2]);
             let find = async {
@@ -76,9 +87,11 @@ impl CallLog for ReadPool {
                 let row = within(connection.query_one(FIND_OPENING, &parameters)).await??;
                 Ok::<(bool, bool), reads::Error>((row.try_get(0)?, row.try_get(1)?))
             };
-            let (is_found, reaches_back) =
-                find.await.map_err(|error| Error::Unavailable(error.to_string()))?;
-            Ok(!is_found && reaches_back)
+            match find.await.map_err(|error| Error::Unavailable(error.to_string()))? {
+                (true, _) => Ok(Sought::Found),
+                (false, true) => Ok(Sought::Absent),
+                (false, false) => Ok(Sought::Unproven),
+            }
         })
     }
 }

@@ -4,13 +4,14 @@ use std::collections::VecDeque;
 use std::future::pending;
 use std::pin::Pin;
 use std::sync::Mutex;
+use std::sync::atomic::AtomicUsize;
 
-use chrono::DateTime;
+use chrono::{DateTime, Utc};
 use farthing_core::command::{
     Billing, Caller, Failed as FailedCall, MerchantRefusal, RequestSettings, RevokeSecretKey, Revoker,
     Settled,
 };
-use farthing_core::event::{FailureReason, Hold, ProviderKeyType};
+use farthing_core::event::{Event, FailureReason, Hold, ProviderKeyType};
 use farthing_core::idempotency::Scope;
 use farthing_core::ids::{GatewayId, RequestId, SecretKeyId};
 use farthing_core::meter::OnDisconnect;
@@ -22,6 +23,8 @@ use ulid::Ulid;
 
 use super::peer::{Work, raw};
 use super::remote::GRACE_ONCE;
+use super::settled::{Found, Sought};
+use super::unconfirmed::Unknown;
 use super::*;
 
 const PARTITION: Partition = Partition::new(0);
@@ -80,14 +83,23 @@ fn slow_to_settle(
 }
 
 fn over(peers: Scripted, route: Route) -> (Ledger, watch::Sender<Arc<Routes>>, Arc<Scripted>) {
+    let reads = reads::pool("postgres://nobody@127.0.0.1:1/none", 1).unwrap();
+    searching(Arc::new(ReadPool::new(reads)), peers, route)
+}
+
+/// As [`over`], with a log that can be searched.
+fn searching(
+    log: Arc<dyn CallLog>,
+    peers: Scripted,
+    route: Route,
+) -> (Ledger, watch::Sender<Arc<Routes>>, Arc<Scripted>) {
     let peers = Arc::new(peers);
     let (routes, known) = watch::channel(Arc::new(Routes::of_one(route)));
-    let reads = reads::pool("postgres://nobody@127.0.0.1:1/none", 1).unwrap();
     let ledger = Ledger::over(
         Partitions::new(1).unwrap(),
         Vec::new(),
         known,
-        Arc::new(ReadPool::new(reads)),
+        log,
         Arc::default(),
         Arc::clone(&peers) as Arc<dyn Peers>,
     );
@@ -232,7 +244,44 @@ async fn a_call_that_the_next_leader_does_not_know_is_not_opened_again_unread() 
     let again = ledger.is_opened_again(PARTITION, opening().request_id, &refusal).await;
     assert!(matches!(again, Err(Error::Unavailable(_))), "its settlement tries again: {again:?}");
     drop(early);
-    assert!(ledger.open_lost(PARTITION, opening().request_id).await.is_ok_and(|opened| !opened), "forgotten");
+    assert_eq!(ledger.open_lost(PARTITION, opening().request_id).await, Ok(Unknown::InDoubt), "forgotten");
+}
+
+/// A log with the openings of all calls, and without their ends.
+#[derive(Debug, Default)]
+struct Openings {
+    searched: AtomicUsize,
+}
+
+impl CallLog for Openings {
+    fn end_of(&self, _: Partition, _: RequestId) -> Found<'_, Option<Event>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    fn opening_of(&self, _: Partition, _: RequestId, _: DateTime<Utc>) -> Found<'_, Sought> {
+        self.searched.fetch_add(1, Ordering::Relaxed);
+        Box::pin(async { Ok(Sought::Found) })
+    }
+}
+
+/// Another gateway has ended it, such as a sweeper.
+#[tokio::test(start_paused = true)]
+async fn the_opening_of_a_call_that_has_ended_is_durable_and_is_looked_up_once() {
+    let nothing = || Some(Ok(Reply::States { shape: 1, states: vec![None] }));
+    let opened_there = Some(Ok(raw(&Ok(opened()))));
+    let answers = Mutex::new(std::iter::once(opened_there).chain([nothing()]).collect());
+    let log = Arc::new(Openings::default());
+    let peers = Scripted { answers, ..Scripted::default() };
+    let (ledger, _routes, _) = searching(Arc::clone(&log) as Arc<dyn CallLog>, peers, leader("a", 1));
+    let early = ledger.open(PARTITION, opening(), &AtomicBool::new(false)).await.unwrap();
+    let refusal = Refusal::Request(RequestRefusal::NotOpen);
+    for _ in 0..2 {
+        // The opening may have come after the settlement that was refused.
+        let again = ledger.is_opened_again(PARTITION, opening().request_id, &refusal).await;
+        assert_eq!(again, Ok(true));
+    }
+    assert_eq!(early.durable().await, Ok(opened()));
+    assert_eq!(log.searched.load(Ordering::Relaxed), 1);
 }
 
 /// The opening of a call is lost. Its settlement is refused before it is opened again, and the refusal arrives after.

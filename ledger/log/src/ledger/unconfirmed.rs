@@ -14,6 +14,7 @@ use farthing_core::partition::Partition;
 use farthing_core::state::StateKey;
 use tokio::time::Instant;
 
+use super::settled::Sought;
 use super::{ASK_PAUSE, Leader, Ledger, ROUTE_TIMEOUT};
 use crate::appender::{Early, Error};
 
@@ -40,6 +41,8 @@ struct Opening {
 enum Again {
     /// It is not known to be lost; nothing was sent.
     Unsent,
+    /// It is in the log: it was never lost.
+    InLog,
     /// It is certainly not in the log; nothing was sent.
     Absent,
     /// It was sent to the leader of this term, and may have been decided.
@@ -48,6 +51,17 @@ enum Again {
     Opened,
     /// It is not opened, for this reason.
     GivenUp(Error),
+}
+
+/// What became of the opening of a call that its leader does not know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unknown {
+    /// It was lost, and the call is open again.
+    OpenAgain,
+    /// It is in the log, so the call has ended.
+    Ended,
+    /// It is not opened again: it may not be lost.
+    InDoubt,
 }
 
 /// A lost opening on its way to the next leader.
@@ -119,16 +133,19 @@ impl Ledger {
         Early::there(opened, async move { ledger.confirmed(partition, request_id).await }, kept)
     }
 
-    /// Returns when a call is open for good. A call that is not open has ended meanwhile, or its opening is lost. It is
-    /// not broken off because its leader takes no other call, or because another one takes over.
+    /// Returns when the opening of a call is durable. A call that is not open has ended meanwhile, or its opening is lost. It
+    /// is not broken off because its leader takes no other call, or because another one takes over.
     async fn confirmed(&self, partition: Partition, request_id: RequestId) -> Result<(), Error> {
         let deadline = Instant::now() + ASKED_FOR;
         loop {
-            let is_open = async {
-                Ok(self.is_open(partition, request_id).await?
-                    || self.open_lost(partition, request_id).await?)
+            let is_durable = async {
+                if self.is_open(partition, request_id).await? {
+                    return Ok(true);
+                }
+                let opening = self.open_lost(partition, request_id).await?;
+                Ok(matches!(opening, Unknown::OpenAgain | Unknown::Ended))
             };
-            match is_open.await {
+            match is_durable.await {
                 Ok(true) => {
                     self.unconfirmed.remove(request_id);
                     return Ok(());
@@ -161,13 +178,16 @@ impl Ledger {
         .await
     }
 
-    /// Opens a call again that its leader does not know, if its opening is lost. `true` if it was opened again, by this or
-    /// by an earlier attempt.
+    /// Opens a call again that its leader does not know, if its opening is lost and it was not opened again before.
     ///
     /// The leader that does not know it leads in a later term than the one that had decided the opening, or has failed to
     /// append it. So what is not in the log now never will be.
-    pub(super) async fn open_lost(&self, partition: Partition, request_id: RequestId) -> Result<bool, Error> {
-        let Some(opening) = self.unconfirmed.get(request_id) else { return Ok(false) };
+    pub(super) async fn open_lost(
+        &self,
+        partition: Partition,
+        request_id: RequestId,
+    ) -> Result<Unknown, Error> {
+        let Some(opening) = self.unconfirmed.get(request_id) else { return Ok(Unknown::InDoubt) };
         let mut opening = opening.lock().await;
         if let Again::InDoubt(sent) = opening.again {
             let asked = self.routes.borrow().of(partition).term();
@@ -175,22 +195,28 @@ impl Ledger {
             opening.again = after_doubt(is_open, asked.is_none_or(|asked| asked == sent.term), sent);
         }
         match &opening.again {
-            Again::Opened => Ok(true),
+            Again::Opened => Ok(Unknown::OpenAgain),
+            Again::InLog => Ok(Unknown::Ended),
             Again::Unsent | Again::Absent => self.send_lost(partition, &mut opening).await,
             Again::InDoubt(_) => Err(unanswered()),
             Again::GivenUp(Error::Refused(refusal)) => Err(Error::Refused(refusal.clone())),
-            Again::GivenUp(_) => Ok(false),
+            Again::GivenUp(_) => Ok(Unknown::InDoubt),
         }
     }
 
     /// Sends a lost opening to the leader.
-    async fn send_lost(&self, partition: Partition, opening: &mut Opening) -> Result<bool, Error> {
+    async fn send_lost(&self, partition: Partition, opening: &mut Opening) -> Result<Unknown, Error> {
         let request_id = opening.command.request_id;
         let decided_at = opening.command.now;
-        if opening.again != Again::Absent
-            && !self.log.was_never_opened(partition, request_id, decided_at).await?
-        {
-            return Ok(false);
+        if opening.again != Again::Absent {
+            match self.log.opening_of(partition, request_id, decided_at).await? {
+                Sought::Found => {
+                    opening.again = Again::InLog;
+                    return Ok(Unknown::Ended);
+                }
+                Sought::Unproven => return Ok(Unknown::InDoubt),
+                Sought::Absent => {}
+            }
         }
         opening.again = Again::Absent;
         let leader = self.leader(partition, Instant::now() + ROUTE_TIMEOUT).await?;
@@ -213,7 +239,7 @@ impl Ledger {
                     %request_id,
                     "the opening of a call was lost with its leader, and was sent to the next one"
                 );
-                Ok(true)
+                Ok(Unknown::OpenAgain)
             }
             // Nothing was appended.
             Err(error @ (Error::Overloaded | Error::Unavailable(_) | Error::Moved)) => {
@@ -246,8 +272,9 @@ impl Ledger {
         match self.open_lost(partition, request_id).await {
             // Whoever waits for the opening finds out.
             Err(Error::Refused(_)) => Ok(false),
-            // With an unknown outcome the settlement is tried again: the call may be open.
-            answer => answer,
+            // An opening that is in the log may have come after the settlement. With an unknown outcome the settlement is tried
+            // again, too: the call may be open.
+            answer => answer.map(|opening| opening != Unknown::InDoubt),
         }
     }
 }

@@ -12,7 +12,7 @@ use super::connection::Link;
 use super::database::{Database, Fault};
 use super::keys::{failed_call, metered, opened};
 use crate::appender::Error;
-use crate::ledger::CallLog;
+use crate::ledger::{CallLog, Sought};
 use crate::record;
 
 /// The log as one gateway reaches it.
@@ -50,12 +50,15 @@ impl CallLog for SimulatedLog {
         })
     }
 
-    fn was_never_opened(
+    fn opening_of(
         &self,
         partition: Partition,
         request_id: RequestId,
         _decided_at: DateTime<Utc>,
-    ) -> Found<'_, bool> {
-        Box::pin(async move { Ok(self.find(partition, &[opened(request_id)]).await?.is_none()) })
+    ) -> Found<'_, Sought> {
+        Box::pin(async move {
+            let found = self.find(partition, &[opened(request_id)]).await?;
+            Ok(found.map_or(Sought::Absent, |_| Sought::Found))
+        })
     }
 }
