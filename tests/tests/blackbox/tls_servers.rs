@@ -19,7 +19,7 @@ use farthing_tests::servers;
 use farthing_tests::side_gateway::SideGateway;
 use farthing_tests::side_projector::SideProjector;
 use farthing_tests::tls::{Authority, CertificateFiles, Validity};
-use farthing_tests::wait::eventually;
+use farthing_tests::wait::{eventually, eventually_ok};
 use futures_util::StreamExt as _;
 use serde_json::json;
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
@@ -400,10 +400,11 @@ fn a_gateway_and_a_projector_publish_with_an_nkey_and_with_credentials() {
             let next = tokio::time::timeout(farthing_tests::wait::DEADLINE, wake_ups.next()).await;
             assert!(next.is_ok_and(|message| message.is_some()), "{flag}: {}", gateway.logged());
 
-            let _projector = SideProjector::with(instance, &servers).await;
+            let projector = SideProjector::with(instance, &servers).await;
             let streams = jetstream::new(client);
-            eventually("the events are published", async || {
-                feed::end(&streams.get_stream(feed::name(instance, 0)).await.ok()?).await
+            eventually_ok("the events are published", async || {
+                let end = async || feed::end(&streams.get_stream(feed::name(instance, 0)).await.ok()?).await;
+                end().await.ok_or_else(|| format!("{flag}: {}", projector.logged()))
             })
             .await;
         }

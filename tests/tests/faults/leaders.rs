@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use farthing_tests::client::{Connection, Request};
@@ -30,6 +31,9 @@ pub(crate) const FLAGS: [&str; 4] = ["--allow-address", "127.0.0.0/8", "--sweep-
 /// The last position in a partition that a gateway has written.
 const LAST_BY: &str =
     "SELECT COALESCE(max(first_position), 0) FROM ledger.batches WHERE partition = $1 AND writer = $2";
+
+/// A lease of [`Two::with_long_leases`].
+const LONG_LEASE: Duration = Duration::from_mins(1);
 
 /// A provider's answer.
 const ANSWER: &str = r#"{"usage": {"tokens": 1}}"#;
@@ -198,10 +202,20 @@ enum Arrived {
 async fn killed_before_the_opening_is_durable(through: Through, arrived: Arrived) -> (HeldBack, Strike) {
     // After the leader's death, a follower leads the partition itself, or another one does.
     let gateways = if through == Through::Leader { 1 } else { 2 };
-    let instance = instance_of(gateways).await;
+    killed_leader_of(instance_of(gateways).await, gateways, &FLAGS, through, arrived).await
+}
+
+/// The same on `instance`, which has so many gateways; the one that dies has these flags.
+async fn killed_leader_of(
+    instance: &'static Instance,
+    gateways: u32,
+    flags: &[&str],
+    through: Through,
+    arrived: Arrived,
+) -> (HeldBack, Strike) {
     let ready = instance.ready();
     let (proxy, url) = Proxy::before(&ready.database_url).await;
-    let side = SideGateway::start_on(instance, &url, &ready.nats_url, &FLAGS).await;
+    let side = SideGateway::start_on(instance, &url, &ready.nats_url, flags).await;
     let two = Two::of(instance, side, gateways as usize + 1).await;
     let merchant = Merchant::led_by(instance, &two.side_id).await;
     merchant.credit_own("10").await;
@@ -345,6 +359,26 @@ fn a_call_through_a_follower_whose_opening_outlives_its_leader_is_opened_once() 
             killed_before_the_opening_is_durable(Through::Follower, Arrived::Whole).await;
         assert_eq!(strike.outcome().await, Outcome::Moved(true));
         scene.is_answered_and_charged_once().await;
+        scene.two.put_away().await;
+    });
+}
+
+/// No other gateway may lead the partition for a minute.
+#[test]
+fn a_response_whose_opening_is_long_in_doubt_is_charged_if_the_call_turns_out_to_be_open() {
+    run(async {
+        let instance = Instance::of_test_with_long_leases(1).await;
+        let flags = [&FLAGS[..], &["--lease-seconds=60"]].concat();
+        let (mut scene, strike) =
+            killed_leader_of(instance, 1, &flags, Through::Follower, Arrived::Whole).await;
+        assert_eq!(strike.outcome().await, Outcome::Moved(true));
+        let answer = scene.call.response("GET").await.unwrap();
+        answer.expect(503);
+        let metered = async || scene.merchant.of_kind("request.metered").await.into_iter().next();
+        let metered = within(LONG_LEASE * 2, "the call is charged", metered).await;
+        assert_eq!(metered.body["usage"]["tokens"]["input"], 1, "{}", metered.body);
+        assert!(scene.merchant.of_kind("request.failed").await.is_empty());
+        scene.is_charged_once().await;
         scene.two.put_away().await;
     });
 }

@@ -450,7 +450,7 @@ async fn failed_settlement(
         Unsettled::Ended => match opening.durable().await {
             Ok(_) => {
                 settle_late(Opening::Durable);
-                ApiError::ledger_unavailable(unsettled.to_string())
+                ApiError::Server(ServerError::OutcomeUnknown(unsettled.to_string()))
             }
             Err(error) => {
                 if let Error::Unknown(_) = error {
