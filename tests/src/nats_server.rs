@@ -13,7 +13,7 @@ use crate::server_process::{End, ServerProcess, User, free_port};
 
 /// A running server with JetStream, on the loopback.
 pub struct NatsServer {
-    _process: ServerProcess,
+    process: ServerProcess,
     /// Its port.
     pub port: u16,
 }
@@ -41,7 +41,12 @@ impl NatsServer {
                 ports["nats"][0].as_str()?.rsplit_once(':')?.1.parse().ok()
             })
             .await;
-        Self { _process: process, port }
+        Self { process, port }
+    }
+
+    /// What it has logged.
+    pub fn logged(&self) -> String {
+        self.process.logged()
     }
 
     /// Starts a server of each name, as one cluster. It may still have no leader.

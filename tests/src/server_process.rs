@@ -77,12 +77,14 @@ impl ServerProcess {
         Self { keeper, log }
     }
 
+    /// What it has logged.
+    pub fn logged(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
     /// Waits until `look` finds that the server is ready; panics with `what` and the server's log after the deadline.
     pub async fn ready<T>(&self, what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
-        eventually_ok(what, async || {
-            look().await.ok_or_else(|| fs::read_to_string(&self.log).unwrap_or_default())
-        })
-        .await
+        eventually_ok(what, async || look().await.ok_or_else(|| self.logged())).await
     }
 }
 

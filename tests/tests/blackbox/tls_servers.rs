@@ -404,7 +404,7 @@ fn a_gateway_and_a_projector_publish_with_an_nkey_and_with_credentials() {
             let streams = jetstream::new(client);
             eventually_ok("the events are published", async || {
                 let end = async || feed::end(&streams.get_stream(feed::name(instance, 0)).await.ok()?).await;
-                end().await.ok_or_else(|| format!("{flag}: {}", projector.logged()))
+                end().await.ok_or_else(|| format!("{flag}: {}\n{}", projector.logged(), nats.logged()))
             })
             .await;
         }

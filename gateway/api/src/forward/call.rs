@@ -133,8 +133,7 @@ async fn forward(
     if is_unknown || (may_be_open.load(Ordering::Relaxed) && !is_forwarded) {
         // It is not sent, so its idempotency key is free again.
         let closing = idempotent_call.as_ref().map(IdempotentCall::release);
-        let abandoned = Settled::Failed(Failed::because(FailureReason::Abandoned));
-        end_if_open(&forwarder, (partition, request_id), abandoned, closing);
+        end_if_open(&forwarder, (partition, request_id), FailureReason::Abandoned, closing);
     }
     let mut opening = match outcome {
         Ok(OpenOutcome::Opened(opening)) => opening,
@@ -220,8 +219,7 @@ async fn forward(
 /// The error of a call whose opening failed after it was sent. If it is not known whether it failed, the call may be open.
 fn not_opened(forwarder: &Forwarder, call: OpenCall, error: Error) -> ApiError {
     if let Error::Unknown(_) = error {
-        let abandoned = Settled::Failed(Failed::because(FailureReason::Abandoned));
-        end_if_open(forwarder, (call.partition, call.request_id), abandoned, None);
+        end_if_open(forwarder, (call.partition, call.request_id), FailureReason::Abandoned, None);
     }
     error.into()
 }
@@ -339,17 +337,17 @@ async fn pass_back(
         match settled {
             Ok(Ok(())) => {}
             Ok(Err(error)) => return Err(not_converted(call, &error)),
-            Err(NotSettled::NotOpened(error)) => return Err(leave(body, error, is_open)),
+            Err(NotSettled::NotOpened(error)) => return Err(leave(&forwarder, call, body, error, is_open)),
             Err(NotSettled::Unsettled(unsettled)) => {
                 let settle_late = |opening| {
                     let _ = is_open.send(opening);
                 };
-                return Err(failed_settlement(call, opening, unsettled, settle_late).await);
+                return Err(failed_settlement(&forwarder, call, opening, unsettled, settle_late).await);
             }
         }
         if !body.is_settled() {
             if let Err(error) = opening.durable().await {
-                return Err(leave(body, error, is_open));
+                return Err(leave(&forwarder, call, body, error, is_open));
             }
             let _ = is_open.send(Opening::Durable);
         }
@@ -359,15 +357,21 @@ async fn pass_back(
 }
 
 /// The error of a call whose opening failed after its response began. If it is not known whether it failed, the call may be
-/// open. The response is read on then, as one that the caller left, and the call is settled if it is open.
-fn leave(body: MeteredBody, error: Error, opened: oneshot::Sender<Opening>) -> ApiError {
-    if let Error::Unknown(_) = error {
+/// open: a response that was read to its end settles it then.
+fn leave(
+    forwarder: &Forwarder,
+    call: OpenCall,
+    body: MeteredBody,
+    error: Error,
+    opened: oneshot::Sender<Opening>,
+) -> ApiError {
+    if matches!(error, Error::Unknown(_)) && body.is_read() {
         let _ = opened.send(Opening::InDoubt);
         drop(body);
-    } else {
-        body.leave();
+        return error.into();
     }
-    error.into()
+    body.leave();
+    not_opened(forwarder, call, error)
 }
 
 /// The error of a call of whose response nothing passes, because it cannot be converted. The call is settled.
@@ -382,7 +386,7 @@ fn not_converted(call: OpenCall, error: &ResponseError) -> ApiError {
 }
 
 async fn settled(
-    forwarder: &Forwarder,
+    forwarder: &Arc<Forwarder>,
     call: OpenCall,
     mut opening: Early<Opened>,
     settled: Settled,
@@ -398,13 +402,13 @@ async fn settled(
         }
         Err(NotSettled::NotOpened(error)) => {
             if let Error::Unknown(_) = error {
-                end_if_open(forwarder, (partition, request_id), settled, None);
+                settle_late(forwarder, call, settled, Opening::InDoubt);
             }
             Err(error.into())
         }
         Err(NotSettled::Unsettled(unsettled)) => {
-            let settle_late = |opening| settle_late(forwarder, (partition, request_id), settled, opening);
-            Err(failed_settlement(call, opening, unsettled, settle_late).await)
+            let settle_late = |opening| settle_late(forwarder, call, settled, opening);
+            Err(failed_settlement(forwarder, call, opening, unsettled, settle_late).await)
         }
     }
 }
@@ -441,6 +445,7 @@ async fn unless_not_opened<T>(
 /// The error of a call that is not settled. If its opening has failed, that is why; else `settle_late` is called: another
 /// gateway has ended the call, or its opening may still arrive.
 async fn failed_settlement(
+    forwarder: &Forwarder,
     call: OpenCall,
     opening: Early<Opened>,
     unsettled: Unsettled,
@@ -450,7 +455,9 @@ async fn failed_settlement(
         Unsettled::Ended => match opening.durable().await {
             Ok(_) => {
                 settle_late(Opening::Durable);
-                ApiError::Server(ServerError::OutcomeUnknown(unsettled.to_string()))
+                // An opening whose answer was lost may have arrived since.
+                end_if_open(forwarder, (call.partition, call.request_id), FailureReason::Abandoned, None);
+                ApiError::ledger_unavailable(unsettled.to_string())
             }
             Err(error) => {
                 if let Error::Unknown(_) = error {

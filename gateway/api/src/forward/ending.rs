@@ -13,7 +13,8 @@ use farthing_log::appender::ClaimEnd;
 use farthing_telemetry::Counted;
 
 use super::forwarder::{Forwarder, OpenCall};
-use super::settlement::{leave_unsettled, until_durable};
+use super::settlement::{Unsettled, leave_unsettled, log_unsettled, until_durable};
+use crate::metrics::CallLabel;
 
 /// After this time no gateway opens a call that was sent to it before.
 const OPENING_IS_TOO_LATE: Duration = Duration::from_secs(15);
@@ -27,28 +28,38 @@ pub(super) enum Opening {
     InDoubt,
 }
 
-/// Takes care of a call whose settlement the ledger has refused, because it does not know the call as open. If its opening is
-/// still on its way, the call is settled when it has arrived.
-pub(super) fn settle_late(
-    forwarder: &Forwarder,
-    (partition, request_id): (Partition, RequestId),
-    settled: Settled,
-    opening: Opening,
-) {
+/// Takes care of a call whose response is read, and that the ledger does not know as open. Its facts are logged, unless the
+/// opening turns out to be in the log and the call is settled after all.
+pub(super) fn settle_late(forwarder: &Arc<Forwarder>, call: OpenCall, settled: Settled, opening: Opening) {
+    let OpenCall { partition, request_id, provider, .. } = call;
     match opening {
-        // Most likely another gateway has ended it, which knows nothing of the response.
+        // Another gateway has ended it, which knows nothing of the response.
         Opening::Durable => leave_unsettled(request_id, &settled, &forwarder.app.metrics.forward.unsettled),
-        Opening::InDoubt => {}
+        Opening::InDoubt => {
+            let forwarder = Arc::clone(forwarder);
+            forwarder.tasks.clone().spawn(async move {
+                let (app, abort) = (&forwarder.app, forwarder.abort.clone());
+                let settling = async {
+                    tokio::time::sleep(OPENING_IS_TOO_LATE).await;
+                    until_durable(app, partition, request_id, &settled, None, abort.clone()).await
+                };
+                match abort.run_until_cancelled(settling).await {
+                    Some(Ok(())) => app.metrics.forward.settled(CallLabel::of(provider, &settled)),
+                    // It may never have been opened, so it is not counted.
+                    Some(Err(Unsettled::Ended)) | None => log_unsettled(request_id, &settled),
+                    Some(Err(Unsettled::Stopping | Unsettled::Unsettleable)) => {}
+                }
+            });
+        }
     }
-    end_if_open(forwarder, (partition, request_id), settled, None);
 }
 
-/// Ends a call as `settled` if it is open although nobody forwards it, with `closing` of its idempotency key. An opening on
-/// its way to another gateway is too late by then.
+/// Ends a call that may be open although nobody forwards it, with `closing` of its idempotency key. An opening on its way
+/// to another gateway is too late by then.
 pub(super) fn end_if_open(
     forwarder: &Forwarder,
     (partition, request_id): (Partition, RequestId),
-    settled: Settled,
+    reason: FailureReason,
     closing: Option<(ClaimId, ClaimEnd)>,
 ) {
     let (app, abort) = (Arc::clone(&forwarder.app), forwarder.abort.clone());
@@ -58,6 +69,7 @@ pub(super) fn end_if_open(
             // At the end of the process the sweeper of another gateway ends it.
             () = abort.cancelled() => return,
         }
+        let settled = Settled::Failed(Failed::because(reason));
         // If it was never opened, the settlement is refused.
         let _ = until_durable(&app, partition, request_id, &settled, closing, abort).await;
     });
@@ -89,8 +101,7 @@ impl Drop for InFlight {
                 "the task of a call failed by a fault of the program; the call ends as failed and is not charged"
             );
             self.forwarder.app.metrics.forward.unsettled.inc();
-            let failed = Settled::Failed(Failed::because(FailureReason::Unsettleable));
-            end_if_open(&self.forwarder, (partition, request_id), failed, None);
+            end_if_open(&self.forwarder, (partition, request_id), FailureReason::Unsettleable, None);
         }
     }
 }

@@ -120,6 +120,11 @@ impl MeteredBody {
         matches!(self.phase, ResponsePhase::Done)
     }
 
+    /// Whether the provider's response has come to its end.
+    pub(super) const fn is_read(&self) -> bool {
+        !matches!(self.phase, ResponsePhase::Streaming(_))
+    }
+
     /// Closes the provider's connection, and gives a settlement up: the call was never opened.
     pub(super) fn leave(mut self) {
         if let ResponsePhase::Settling(settlement, _) =

@@ -124,7 +124,7 @@ impl ProviderResponse {
                     let forwarder = Arc::clone(&forwarder);
                     forwarder.tasks.clone().spawn(async move {
                         if let Ok(opening) = opened.await {
-                            settle_late(&forwarder, (partition, request_id), settlement, opening);
+                            settle_late(&forwarder, call, settlement, opening);
                         }
                     });
                 }

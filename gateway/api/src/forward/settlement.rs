@@ -144,6 +144,14 @@ pub(crate) fn given_up_before_response(reason: FailureReason) -> Settled {
 /// Counts and logs a call that is left without its settlement, with the facts that only this process knows. Its
 /// `request.opened` has the terms for a charge by hand. Only those are counted that may be charged.
 pub(super) fn leave_unsettled(request_id: RequestId, settled: &Settled, unsettled: &Counter) {
+    if let Settled::Metered(_) = settled {
+        unsettled.inc();
+    }
+    log_unsettled(request_id, settled);
+}
+
+/// Logs what only this process knows of a call.
+pub(super) fn log_unsettled(request_id: RequestId, settled: &Settled) {
     match settled {
         Settled::Metered(Metered {
             http_status,
@@ -155,7 +163,6 @@ pub(super) fn leave_unsettled(request_id: RequestId, settled: &Settled, unsettle
             model,
             provider_timestamp,
         }) => {
-            unsettled.inc();
             let usage = usage.as_ref().and_then(|usage| serde_json::to_string(usage).ok());
             tracing::error!(
                 event = "forward.call_left_unsettled",

@@ -264,24 +264,30 @@ impl CallLog for Openings {
     }
 }
 
-/// Another gateway has ended it, such as a sweeper.
+/// It has come after the leader was asked, or the call has ended.
 #[tokio::test(start_paused = true)]
-async fn the_opening_of_a_call_that_has_ended_is_durable_and_is_looked_up_once() {
-    let nothing = || Some(Ok(Reply::States { shape: 1, states: vec![None] }));
-    let opened_there = Some(Ok(raw(&Ok(opened()))));
-    let answers = Mutex::new(std::iter::once(opened_there).chain([nothing()]).collect());
-    let log = Arc::new(Openings::default());
-    let peers = Scripted { answers, ..Scripted::default() };
-    let (ledger, _routes, _) = searching(Arc::clone(&log) as Arc<dyn CallLog>, peers, leader("a", 1));
-    let early = ledger.open(PARTITION, opening(), &AtomicBool::new(false)).await.unwrap();
-    let refusal = Refusal::Request(RequestRefusal::NotOpen);
-    for _ in 0..2 {
-        // The opening may have come after the settlement that was refused.
-        let again = ledger.is_opened_again(PARTITION, opening().request_id, &refusal).await;
-        assert_eq!(again, Ok(true));
+async fn an_opening_that_is_found_in_the_log_is_looked_up_once_and_its_leader_is_asked_again() {
+    for is_open in [true, false] {
+        let states = |state: Option<&str>| {
+            let state = state.map(|state| RawValue::from_string(state.to_owned()).unwrap());
+            Some(Ok(Reply::States { shape: i16::MAX, states: vec![state] }))
+        };
+        let opened_there = Some(Ok(raw(&Ok(opened()))));
+        let answers = [opened_there, states(None), states(is_open.then_some("{}"))];
+        let log = Arc::new(Openings::default());
+        let peers = Scripted { answers: Mutex::new(answers.into()), ..Scripted::default() };
+        let (ledger, _routes, _) = searching(Arc::clone(&log) as Arc<dyn CallLog>, peers, leader("a", 1));
+        let early = ledger.open(PARTITION, opening(), &AtomicBool::new(false)).await.unwrap();
+        let refusal = Refusal::Request(RequestRefusal::NotOpen);
+        for _ in 0..2 {
+            // The opening may have come after the settlement that was refused.
+            let again = ledger.is_opened_again(PARTITION, opening().request_id, &refusal).await;
+            assert_eq!(again, Ok(true));
+        }
+        let durable = early.durable().await;
+        assert!(if is_open { durable == Ok(opened()) } else { matches!(durable, Err(Error::Unknown(_))) });
+        assert_eq!(log.searched.load(Ordering::Relaxed), 1);
     }
-    assert_eq!(early.durable().await, Ok(opened()));
-    assert_eq!(log.searched.load(Ordering::Relaxed), 1);
 }
 
 /// The opening of a call is lost. Its settlement is refused before it is opened again, and the refusal arrives after.

@@ -58,8 +58,8 @@ enum Again {
 pub(super) enum Unknown {
     /// It was lost, and the call is open again.
     OpenAgain,
-    /// It is in the log, so the call has ended.
-    Ended,
+    /// It is in the log, so the call is open or has ended.
+    InLog,
     /// It is not opened again: it may not be lost.
     InDoubt,
 }
@@ -133,19 +133,21 @@ impl Ledger {
         Early::there(opened, async move { ledger.confirmed(partition, request_id).await }, kept)
     }
 
-    /// Returns when the opening of a call is durable. A call that is not open has ended meanwhile, or its opening is lost. It
-    /// is not broken off because its leader takes no other call, or because another one takes over.
+    /// Returns when a call is open for good. A call that is not open has ended meanwhile, or its opening is lost. It is
+    /// not broken off because its leader takes no other call, or because another one takes over.
     async fn confirmed(&self, partition: Partition, request_id: RequestId) -> Result<(), Error> {
         let deadline = Instant::now() + ASKED_FOR;
         loop {
-            let is_durable = async {
-                if self.is_open(partition, request_id).await? {
-                    return Ok(true);
-                }
-                let opening = self.open_lost(partition, request_id).await?;
-                Ok(matches!(opening, Unknown::OpenAgain | Unknown::Ended))
+            let is_open = async {
+                Ok(self.is_open(partition, request_id).await?
+                    || match self.open_lost(partition, request_id).await? {
+                        Unknown::OpenAgain => true,
+                        // It may have come after the leader was asked.
+                        Unknown::InLog => self.is_open(partition, request_id).await?,
+                        Unknown::InDoubt => false,
+                    })
             };
-            match is_durable.await {
+            match is_open.await {
                 Ok(true) => {
                     self.unconfirmed.remove(request_id);
                     return Ok(());
@@ -196,7 +198,7 @@ impl Ledger {
         }
         match &opening.again {
             Again::Opened => Ok(Unknown::OpenAgain),
-            Again::InLog => Ok(Unknown::Ended),
+            Again::InLog => Ok(Unknown::InLog),
             Again::Unsent | Again::Absent => self.send_lost(partition, &mut opening).await,
             Again::InDoubt(_) => Err(unanswered()),
             Again::GivenUp(Error::Refused(refusal)) => Err(Error::Refused(refusal.clone())),
@@ -212,7 +214,7 @@ impl Ledger {
             match self.log.opening_of(partition, request_id, decided_at).await? {
                 Sought::Found => {
                     opening.again = Again::InLog;
-                    return Ok(Unknown::Ended);
+                    return Ok(Unknown::InLog);
                 }
                 Sought::Unproven => return Ok(Unknown::InDoubt),
                 Sought::Absent => {}
