@@ -48,6 +48,9 @@ use crate::providers::{ProviderKey, UsageLimit};
 /// not wait as long as the ledger is away.
 const FINDS_OUT_WITHIN: Duration = Duration::from_secs(10);
 
+/// How long a response is read without its caller while it is not known whether its call is open.
+const READ_IN_DOUBT: Duration = Duration::from_secs(10);
+
 /// Runs the call. `disconnected` is cancelled when the caller disconnects before the answer's head.
 pub(super) async fn run(
     forwarder: Arc<Forwarder>,
@@ -357,21 +360,28 @@ async fn pass_back(
 }
 
 /// The error of a call whose opening failed after its response began. If it is not known whether it failed, the call may be
-/// open: a response that was read to its end settles it then.
+/// open: a response that is soon read to its end settles it then.
 fn leave(
-    forwarder: &Forwarder,
+    forwarder: &Arc<Forwarder>,
     call: OpenCall,
-    body: MeteredBody,
+    mut body: MeteredBody,
     error: Error,
     opened: oneshot::Sender<Opening>,
 ) -> ApiError {
-    if matches!(error, Error::Unknown(_)) && body.is_read() {
-        let _ = opened.send(Opening::InDoubt);
-        drop(body);
+    if !matches!(error, Error::Unknown(_)) {
+        body.leave();
         return error.into();
     }
-    body.leave();
-    not_opened(forwarder, call, error)
+    let forwarder = Arc::clone(forwarder);
+    forwarder.tasks.clone().spawn(async move {
+        if tokio::time::timeout(READ_IN_DOUBT, body.read_to_end()).await.is_ok() {
+            let _ = opened.send(Opening::InDoubt);
+        } else {
+            body.leave();
+            end_if_open(&forwarder, (call.partition, call.request_id), FailureReason::Abandoned, None);
+        }
+    });
+    error.into()
 }
 
 /// The error of a call of whose response nothing passes, because it cannot be converted. The call is settled.

@@ -120,9 +120,16 @@ impl MeteredBody {
         matches!(self.phase, ResponsePhase::Done)
     }
 
-    /// Whether the provider's response has come to its end.
-    pub(super) const fn is_read(&self) -> bool {
-        !matches!(self.phase, ResponsePhase::Streaming(_))
+    /// Reads the provider's response to its end, which nobody gets, and does not wait for the settlement.
+    pub(super) async fn read_to_end(&mut self) {
+        let is_read = |body: &Self| !matches!(body.phase, ResponsePhase::Streaming(_));
+        while !is_read(self) {
+            poll_fn(|cx| match self.poll_next(cx) {
+                Poll::Pending if !is_read(self) => Poll::Pending,
+                Poll::Pending | Poll::Ready(_) => Poll::Ready(()),
+            })
+            .await;
+        }
     }
 
     /// Closes the provider's connection, and gives a settlement up: the call was never opened.
