@@ -172,42 +172,50 @@ const MAX_PAYLOAD: usize = 1024 * 1024;
 #[test]
 fn no_merchant_makes_an_event_that_the_feed_does_not_carry() {
     run(async {
-        let merchant = Merchant::new().await;
-        // Four bytes a character.
-        let text = |number: usize, length: usize| format!("{number:04}{}", "\u{1f600}".repeat(length - 4));
-        let names = |length: usize| (0..1_000).map(|number| text(number, length)).collect::<Vec<_>>();
-        let pairs = (0..100).map(|number| (format!("k{number:0>254}"), json!(text(number, 255))));
-        let metadata = json!(pairs.collect::<serde_json::Map<_, _>>());
-        let key = merchant
-            .post("/v1/spend_keys", &json!({"name": "a", "allowed_models": names(28)}))
-            .await
-            .expect(201);
-        let path = format!("/v1/spend_keys/{}", key["spend_key_id"].as_str().unwrap());
-        let put = |body| merchant.rest(Request::new("PUT", path.clone()).json(&body));
-        put(json!({"allowed_providers": names(28)})).await.expect(200);
-        for list in ["allowed_models", "allowed_providers"] {
-            let refused = put(json!({list: names(30)})).await.refused(400, "validation_error");
-            assert_eq!(refused["issues"][0]["path"], json!([list]), "{refused}");
-            let new = json!({"name": "b", list: names(255)});
-            merchant.post("/v1/spend_keys", &new).await.refused(400, "validation_error");
-        }
-        let customer = json!({"reference_id": text(1, 255), "metadata": metadata});
-        merchant.post("/v1/customers", &customer).await.expect(201);
-        let report =
-            json!({"request_id": text(2, 255), "tokens": 1, "model": text(3, 255), "metadata": metadata});
-        merchant.post("/v1/requests", &report).await.expect(201);
-        let bundle = |number| json!({"name": text(number, 255), "cost": "1", "credit_amount": "1"});
-        let plan = json!({
-            "name": text(4, 255), "period_amount": "1", "credit_bundles": (0..100).map(bundle).collect::<Vec<_>>(),
-        });
-        merchant.post("/v1/plans", &plan).await.expect(201);
-        let events = merchant.events().await;
-        let largest = events.iter().max_by_key(|event| event.record.len()).unwrap();
-        assert!(largest.record.len() < MAX_PAYLOAD / 2, "{}: {}", largest.kind, largest.record.len());
-        let stream = feed::stream_of(merchant.instance, merchant.partition().await).await.unwrap();
-        eventually("the feed carries all of them", async || {
-            (feed::end(&stream).await? >= events.last()?.position).then_some(())
-        })
-        .await;
+        largest_events_of("\u{1f600}").await;
+        // JSON writes it as `\u0001`.
+        largest_events_of("\u{1}").await;
     });
+}
+
+/// Makes the largest events whose texts consist of `character`.
+async fn largest_events_of(character: &str) {
+    let merchant = Merchant::new().await;
+    let text = |number: usize, length: usize| format!("{number:04}{}", character.repeat(length - 4));
+    // The longest names of which a thousand have 100,000 bytes.
+    let longest = 4 + 96 / (json!(character).to_string().len() - 2);
+    let names = |length: usize| (0..1_000).map(|number| text(number, length)).collect::<Vec<_>>();
+    let pairs = (0..100).map(|number| (format!("k{number:0>254}"), json!(text(number, 255))));
+    let metadata = json!(pairs.collect::<serde_json::Map<_, _>>());
+    let key = merchant
+        .post("/v1/spend_keys", &json!({"name": "a", "allowed_models": names(longest)}))
+        .await
+        .expect(201);
+    let path = format!("/v1/spend_keys/{}", key["spend_key_id"].as_str().unwrap());
+    let put = |body| merchant.rest(Request::new("PUT", path.clone()).json(&body));
+    put(json!({"allowed_providers": names(longest)})).await.expect(200);
+    for list in ["allowed_models", "allowed_providers"] {
+        let refused = put(json!({list: names(longest + 1)})).await.refused(400, "validation_error");
+        assert_eq!(refused["issues"][0]["path"], json!([list]), "{refused}");
+        let new = json!({"name": "b", list: names(2 * longest)});
+        merchant.post("/v1/spend_keys", &new).await.refused(400, "validation_error");
+    }
+    let customer = json!({"reference_id": text(1, 255), "metadata": metadata});
+    merchant.post("/v1/customers", &customer).await.expect(201);
+    let report =
+        json!({"request_id": text(2, 255), "tokens": 1, "model": text(3, 255), "metadata": metadata});
+    merchant.post("/v1/requests", &report).await.expect(201);
+    let bundle = |number| json!({"name": text(number, 255), "cost": "1", "credit_amount": "1"});
+    let plan = json!({
+        "name": text(4, 255), "period_amount": "1", "credit_bundles": (0..100).map(bundle).collect::<Vec<_>>(),
+    });
+    merchant.post("/v1/plans", &plan).await.expect(201);
+    let events = merchant.events().await;
+    let largest = events.iter().max_by_key(|event| event.record.len()).unwrap();
+    assert!(largest.record.len() < MAX_PAYLOAD / 2, "{}: {}", largest.kind, largest.record.len());
+    let stream = feed::stream_of(merchant.instance, merchant.partition().await).await.unwrap();
+    eventually("the feed carries all of them", async || {
+        (feed::end(&stream).await? >= events.last()?.position).then_some(())
+    })
+    .await;
 }

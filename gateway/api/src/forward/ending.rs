@@ -28,13 +28,17 @@ pub(super) enum Opening {
     InDoubt,
 }
 
-/// Takes care of a call whose response is read, and that the ledger does not know as open. Its facts are logged, unless the
-/// opening turns out to be in the log and the call is settled after all.
+/// Takes care of a call that has come to its end, and that the ledger does not know as open. The facts of its response are
+/// logged, unless the opening turns out to be in the log and the call is settled after all.
 pub(super) fn settle_late(forwarder: &Arc<Forwarder>, call: OpenCall, settled: Settled, opening: Opening) {
     let OpenCall { partition, request_id, provider, .. } = call;
     match opening {
         // Another gateway has ended it, which knows nothing of the response.
         Opening::Durable => leave_unsettled(request_id, &settled, &forwarder.app.metrics.forward.unsettled),
+        // Nobody knows what the provider has done.
+        Opening::InDoubt if !is_answered(&settled) => {
+            end_if_open(forwarder, (partition, request_id), FailureReason::Abandoned, None);
+        }
         Opening::InDoubt => {
             let forwarder = Arc::clone(forwarder);
             forwarder.tasks.clone().spawn(async move {
@@ -52,6 +56,10 @@ pub(super) fn settle_late(forwarder: &Arc<Forwarder>, call: OpenCall, settled: S
             });
         }
     }
+}
+
+fn is_answered(settled: &Settled) -> bool {
+    matches!(settled, Settled::Metered(metered) if metered.status().is_some())
 }
 
 /// Ends a call that may be open although nobody forwards it, with `closing` of its idempotency key. An opening on its way

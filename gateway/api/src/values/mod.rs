@@ -35,7 +35,7 @@ const MAX_CARD_TEXT: usize = 64;
 /// The most names in one list of models or providers.
 const MAX_NAMES: usize = 1_000;
 
-/// The most bytes of such a list, in UTF-8.
+/// The most bytes of such a list as JSON writes its names, in UTF-8 and without the quotes.
 const MAX_NAMES_BYTES: usize = 100_000;
 
 /// The most meters of one plan.
@@ -358,7 +358,9 @@ impl Names {
     /// Whether the names together are short enough for an event. An event must fit into a message of the feed, which
     /// carries 1 MB at most: the next events of all merchants of the partition wait behind it.
     pub(crate) fn fit_into_an_event(&self) -> bool {
-        self.0.iter().map(|Text(name)| name.len()).sum::<usize>() <= MAX_NAMES_BYTES
+        let written =
+            |Text(name): &Text| serde_json::to_string(name).map_or(usize::MAX, |json| json.len() - 2);
+        self.0.iter().map(written).fold(0, usize::saturating_add) <= MAX_NAMES_BYTES
     }
 
     /// The names as strings.
