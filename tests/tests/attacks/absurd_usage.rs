@@ -226,3 +226,39 @@ fn the_largest_fee_does_not_make_a_managed_call_free_and_is_no_limit_of_fees_per
         merchant.nothing_is_held().await;
     });
 }
+
+#[test]
+fn a_fee_beyond_every_amount_does_not_make_a_managed_call_cheap() {
+    run(async {
+        let managed = Managed::start(&[]).await;
+        let merchant = Merchant::funded("100").await;
+        let customer = merchant.customer("100").await;
+        let meter = merchant
+            .meter(json!({
+                "name": "tokens", "rate_type": "fixed", "tier_type": "tokens_1m",
+                "tiers": [{"start": 0, "rate": "1000000000000"}], "service_charge_payer": "merchant",
+            }))
+            .await;
+        // As many as gpt-4o is believed to take.
+        let usage = json!({"usage": {"prompt_tokens": 1_200_000, "completion_tokens": 1}});
+        let endpoint =
+            managed.openai.endpoint_ending("/v1/chat/completions", move |_| answer_json(200, &usage));
+        let asked = json!({"model": "gpt-4o", "messages": []});
+        // Nobody pays the fee of a call of the merchant's own.
+        let own = token(&json!({"secret_key": merchant.secret_key, "meter_slug": meter.slug}));
+        for credential in [own, merchant.billing(&customer, &meter)] {
+            let response = managed.send(&credential, forward("POST", &endpoint.url).json(&asked)).await;
+            let metered = merchant.charged(&response).await;
+            assert_eq!(metered["marks"], json!(["usage_invalid"]), "{metered}");
+            assert_eq!(metered["usage"]["tokens"]["input"], 1_200_000);
+            assert_eq!(metered["model_cost"]["total"], "3.0000100000", "the provider is paid");
+            assert_eq!(metered["total_request_cost"], metered["model_cost"]["total"], "{metered}");
+            let id = response.request_id();
+            let explained = merchant.instance.operate(&["audit", "explain", &id]).await;
+            assert_eq!(explained["ok"], true, "{explained}");
+            assert_eq!(explained["recomputed"]["model_cost"], metered["model_cost"], "{explained}");
+        }
+        merchant.nothing_is_held().await;
+        Books::of(&merchant.log.after(0).await);
+    });
+}

@@ -193,12 +193,9 @@ pub(super) struct Bill {
 
 /// The bill of a call that reports `usage`, after a tier usage of `tier_usage`.
 pub(super) fn bill(conditions: Conditions<'_>, usage: &Usage, tier_usage: Decimal) -> Result<Bill, Error> {
-    let Conditions { charge, terms, model_price, .. } = conditions;
+    let Conditions { charge, terms, .. } = conditions;
     let bearers = Payers::of(conditions);
-    let model_cost = match model_price {
-        Some(price) => pricing::model_cost(price, usage)?,
-        None => ModelCost::default(),
-    };
+    let model_cost = model_cost(conditions, usage)?;
     let (units, fee) = match terms {
         Some(Terms { price, .. }) => {
             let units = usage.units(price.tier_type, price.token_basis);
@@ -218,6 +215,25 @@ pub(super) fn bill(conditions: Conditions<'_>, usage: &Usage, tier_usage: Decima
     })
 }
 
+/// The provider's cost alone of a call that reports `usage`. It counts no units on the meter.
+pub(super) fn cost_alone(conditions: Conditions<'_>, usage: &Usage) -> Result<Bill, Error> {
+    let model_cost = model_cost(conditions, usage)?;
+    let shared = Payers::of(conditions).share(model_cost.total, Amount::ZERO, Amount::ZERO)?;
+    let payer = service_charge_payer(conditions.charge, conditions.terms);
+    Ok(Bill {
+        units: Decimal::ZERO,
+        model_cost,
+        fee: Fee::default(),
+        service_charge: ServiceCharge { amount: Amount::ZERO, payer },
+        on_wallet: shared.wallet,
+        on_merchant: shared.merchant,
+    })
+}
+
+fn model_cost(conditions: Conditions<'_>, usage: &Usage) -> Result<ModelCost, Error> {
+    conditions.model_price.map_or_else(|| Ok(ModelCost::default()), |price| pricing::model_cost(price, usage))
+}
+
 /// Whether somebody is charged a fee above the largest one of the meter.
 pub(super) fn is_above_max_fee(conditions: Conditions<'_>, bill: &Bill) -> bool {
     Payers::of(conditions).fee.is_some()
@@ -225,19 +241,6 @@ pub(super) fn is_above_max_fee(conditions: Conditions<'_>, bill: &Bill) -> bool 
 }
 
 impl Bill {
-    /// The provider's cost alone.
-    pub(super) fn without_fee(self, conditions: Conditions<'_>) -> Result<Self, Error> {
-        let shared = Payers::of(conditions).share(self.model_cost.total, Amount::ZERO, Amount::ZERO)?;
-        Ok(Self {
-            units: Decimal::ZERO,
-            fee: Fee::default(),
-            service_charge: ServiceCharge { amount: Amount::ZERO, payer: self.service_charge.payer },
-            on_wallet: shared.wallet,
-            on_merchant: shared.merchant,
-            ..self
-        })
-    }
-
     /// Raises the bill of a call of which no more became known, and returns by how much. The instance pays its provider
     /// for a call on a managed key, whatever became known. So the payer of the provider's cost pays the whole hold on its
     /// wallet, and at least a provider's cost of what was `counted`, which may be more: the hold may be the default one,

@@ -4,10 +4,11 @@
 use rust_decimal::Decimal;
 use serde::Serialize;
 
-use super::bill::{Bill, Conditions, bill, is_above_max_fee};
+use super::bill::{Bill, Conditions, bill, cost_alone};
 use crate::event::{Mark, RequestMetered, RequestOpened};
 use crate::money::{Amount, Error};
 use crate::pricing::{Fee, ModelCost};
+use crate::usage::Usage;
 
 /// The amounts of a bill.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -42,12 +43,15 @@ impl RecomputedBill {
     /// Computes the bill again. It differs from [`Self::recorded`] only if the log or the program is wrong.
     pub fn of(opened: &RequestOpened, metered: &RequestMetered) -> Result<Self, Error> {
         let conditions = Conditions::of(opened);
-        let full = bill(conditions, &metered.usage, metered.tier_position)?;
-        // A fee above the largest one of the meter is not charged.
-        let is_without_fee = metered.marks.contains(&Mark::UsageInvalid)
-            && metered.fee == Fee::default()
-            && is_above_max_fee(conditions, &full);
-        let mut bill = if is_without_fee { full.without_fee(conditions)? } else { full };
+        let full = bill(conditions, &metered.usage, metered.tier_position);
+        // Fees that are too large are left out.
+        let may_lack_fees = metered.marks.contains(&Mark::UsageInvalid) && metered.fee == Fee::default();
+        let is_whole = |full: &Bill| metered.usage == Usage::default() && full.fee == Fee::default();
+        let mut bill = match full {
+            Ok(full) if !may_lack_fees || is_whole(&full) => full,
+            Err(error) if !may_lack_fees => return Err(error),
+            Ok(_) | Err(_) => cost_alone(conditions, &metered.usage)?,
+        };
         if metered.marks.contains(&Mark::HoldCharged) {
             bill.raise_to_hold(opened, metered.counted)?;
         }

@@ -12,7 +12,7 @@ use super::bill;
 use super::decision::{Command, DecideError, Decision, metadata_bytes};
 use super::open_request::{CustomerRef, MeterRef, usage_period_start};
 use super::refusal::{MerchantRefusal, Refusal, RequestRefusal};
-use super::settle_request::{Metered, SettleRequest, Settled};
+use super::settle_request::{Fees, Metered, SettleRequest, Settled};
 use crate::event::{
     Charge, Event, Hold, Parties, ProviderKeyType, RequestEvent, RequestMetered, RequestOpened,
 };
@@ -126,7 +126,7 @@ impl Command for ReportRequest {
         };
         let settled = Settled::Metered(self.metered.clone());
         let settlement = SettleRequest { request_id: self.request_id, settled, now: self.now };
-        let settled = match settlement.metered(states, &open, &self.metered) {
+        let settled = match settlement.metered(states, &open, &self.metered, Fees::Charged) {
             Err(DecideError::Refused(Refusal::Amount(_))) => {
                 return Err(RequestRefusal::UsageOutOfRange.into());
             }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use ulid::Ulid;
 
 use super::auto_recharge::Need;
-use super::bill::{Bill, Conditions, bill, charges_hold, is_above_max_fee, is_cost_exact};
+use super::bill::{Bill, Conditions, bill, charges_hold, cost_alone, is_above_max_fee, is_cost_exact};
 use super::decision::{Command, DecideError, Decision};
 use super::refusal::{Refusal, RequestRefusal};
 use crate::event::{
@@ -119,6 +119,14 @@ pub enum Settled {
     Failed(Failed),
 }
 
+/// Whether a call is charged its fees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fees {
+    Charged,
+    /// They are too large.
+    LeftOut,
+}
+
 /// Settles a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -153,6 +161,7 @@ impl SettleRequest {
         states: &StateCache,
         open: &state::AdmittedRequest,
         metered: &Metered,
+        fees: Fees,
     ) -> Result<Decision<()>, DecideError> {
         let opened = &*open.opened;
         let parties = open.parties();
@@ -163,16 +172,14 @@ impl SettleRequest {
             Completeness::Unread => metered.usage.is_none(),
             Completeness::GivenUp(_) | Completeness::Implausible => true,
         } && !is_cost_exact(opened);
-        let mut is_implausible = metered.ending == Completeness::Implausible;
+        let is_implausible = metered.ending == Completeness::Implausible || fees == Fees::LeftOut;
         let conditions = Conditions::of(opened);
-        let mut bill = bill(conditions, &usage, position)?;
+        let mut bill = match fees {
+            Fees::Charged => bill(conditions, &usage, position)?,
+            Fees::LeftOut => cost_alone(conditions, &usage)?,
+        };
         if is_above_max_fee(conditions, &bill) {
-            // The instance pays its provider, whatever the merchant lets a call cost.
-            if !charges_hold(opened) {
-                return Err(money::Error::OutOfRange.into());
-            }
-            bill = bill.without_fee(conditions)?;
-            is_implausible = true;
+            return Err(money::Error::OutOfRange.into());
         }
         let charged_of_hold =
             if is_usage_open { bill.raise_to_hold(opened, metered.counted)? } else { Amount::ZERO };
@@ -239,12 +246,13 @@ impl SettleRequest {
         if metered.ending == Completeness::Implausible {
             return Err(money::Error::OutOfRange.into());
         }
-        self.metered(states, open, metered)
+        self.metered(states, open, metered, Fees::Charged)
     }
 
     /// Settles a call whose usage is not believed: it cannot be priced, costs more than a wallet can hold, or is more than
-    /// the call could have used; or, on the caller's own provider key, its fee is above the largest one of its meter. It is stored raw. A call that the instance pays
-    /// for is charged its hold.
+    /// the call could have used; or its fee is above the largest one of its meter. On the caller's own provider key it is
+    /// stored raw, uncharged. The instance pays its provider, whatever a merchant lets a call cost: without a fee that is too
+    /// large, the provider's cost is charged, or, if that cannot be, the hold.
     fn metered_implausibly(
         &self,
         states: &StateCache,
@@ -256,11 +264,16 @@ impl SettleRequest {
             return failed();
         }
         let unbelieved = Metered { usage: None, ending: Completeness::Implausible, ..metered.clone() };
-        match self.metered(states, open, &unbelieved) {
-            // A wallet cannot take the hold either.
-            Err(DecideError::Refused(Refusal::Amount(_))) => failed(),
-            decided => decided,
+        let believed = (metered.ending != Completeness::Implausible).then_some((metered, Fees::LeftOut));
+        let of_hold = [(&unbelieved, Fees::Charged), (&unbelieved, Fees::LeftOut)];
+        for (metered, fees) in believed.into_iter().chain(of_hold) {
+            match self.metered(states, open, metered, fees) {
+                // It cannot be priced, or a wallet cannot take it.
+                Err(DecideError::Refused(Refusal::Amount(_))) => {}
+                decided => return decided,
+            }
         }
+        failed()
     }
 
     fn debit(
