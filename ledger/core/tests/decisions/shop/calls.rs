@@ -272,7 +272,7 @@ impl Shop {
             {
                 assert!(is_managed && is_priced, "only managed calls");
                 // A usage whose fee alone is too high is recorded, without the fee.
-                let is_without_fee = event.usage == usage.unwrap() && event.fee == Fee::default();
+                let is_without_fee = event.usage == usage.unwrap_or_default() && event.fee == Fee::default();
                 assert!(is_without_fee || event.usage == Usage::default(), "{event:?}");
                 assert!(
                     event.total_request_cost >= event.model_cost.total,
