@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use farthing_core::event::Fact;
 use farthing_core::partition::Partition;
-use farthing_core::state::{EvolveError, Missing, StateCache, StateKey, generation, shape};
+use farthing_core::state::{CacheSize, EvolveError, Missing, StateCache, StateKey, generation, shape};
 use tokio::time::Instant;
 use tokio_postgres::{Client, Statement};
 use tokio_util::sync::CancellationToken;
@@ -31,7 +31,7 @@ pub(crate) const MAX_BEHIND: i64 = 20_000;
 const PAGE: usize = 5_000;
 
 /// The number of states that are kept in memory from one page to the next.
-const MAX_CACHED: usize = 50_000;
+const MAX_CACHED: CacheSize = CacheSize { states: 50_000, bytes: 64 * 1024 * 1024 };
 
 /// The pause between two rounds over the partitions that older gateways still lead.
 const ROUND_INTERVAL: Duration = Duration::from_millis(500);
@@ -311,7 +311,7 @@ impl Builder {
             }
             cache.confirm_stored();
             cache.forget_unknown_keys();
-            if cache.len() > MAX_CACHED {
+            if cache.size().exceeds(MAX_CACHED) {
                 cache.shrink_to(MAX_CACHED);
             }
         }

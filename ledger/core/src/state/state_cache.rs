@@ -1,6 +1,5 @@
 //! The states that decisions see: loaded from the database and changed by earlier decisions of the batch.
 
-use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
 use rust_decimal::Decimal;
@@ -15,6 +14,7 @@ use super::meter::Meter;
 use super::payment::{CheckoutSession, OpenPayment, PaymentMethod};
 use super::plan::{CreditBundle, Plan};
 use super::request::AdmittedRequest;
+use super::size::{bytes_of, is_long};
 use super::spend_key::SpendKey;
 use super::subscription::Subscription;
 use super::wallet::Wallet;
@@ -40,10 +40,28 @@ pub enum EvolveError {
     InvariantBroken(InvariantBroken),
 }
 
+/// An amount of states.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CacheSize {
+    /// The number of states.
+    pub states: usize,
+    /// About how many bytes they take.
+    pub bytes: usize,
+}
+
+impl CacheSize {
+    /// Whether either is more than that of `most`.
+    pub const fn exceeds(self, most: Self) -> bool {
+        self.states > most.states || self.bytes > most.bytes
+    }
+}
+
 /// Known states; `None` marks a state that is known to be absent.
 #[derive(Debug, Default)]
 pub struct StateCache {
     known: HashMap<StateKey, Option<State>>,
+    /// About how many bytes the known states take.
+    bytes: usize,
     /// The states changed since the last call of [`Self::take_changes`].
     changed: HashMap<StateKey, Origin>,
     /// The states whose changes were taken and are not known to be stored.
@@ -179,40 +197,64 @@ impl StateCache {
         if state.is_none() && matches!(key, StateKey::SecretKey(_) | StateKey::SpendKeyHash(_)) {
             self.unknown_keys.push(key.clone());
         }
-        self.known.insert(key, state);
+        self.know(key, state);
+    }
+
+    fn know(&mut self, key: StateKey, state: Option<State>) {
+        self.bytes += bytes_of(state.as_ref());
+        if let Some(before) = self.known.insert(key, state) {
+            self.bytes -= bytes_of(before.as_ref());
+        }
+    }
+
+    fn forget(&mut self, key: &StateKey) {
+        if let Some(before) = self.known.remove(key) {
+            self.bytes -= bytes_of(before.as_ref());
+        }
     }
 
     /// Forgets the hashes of keys that do not exist: strangers choose them, and there is no end of them.
     pub fn forget_unknown_keys(&mut self) {
-        for key in self.unknown_keys.drain(..) {
-            if let Entry::Occupied(entry) = self.known.entry(key)
-                && entry.get().is_none()
-                && !self.changed.contains_key(entry.key())
-                && !self.storing.contains(entry.key())
-            {
-                entry.remove();
+        for key in std::mem::take(&mut self.unknown_keys) {
+            let is_absent = matches!(self.known.get(&key), Some(None));
+            if is_absent && !self.changed.contains_key(&key) && !self.storing.contains(&key) {
+                self.forget(&key);
             }
         }
     }
 
-    /// Forgets states until at most `most` are known: first those that do not exist, then any. States with changes that
-    /// are not known to be stored stay.
-    pub fn shrink_to(&mut self, most: usize) {
-        let mut surplus = self.known.len().saturating_sub(most);
-        for is_first in [true, false] {
+    /// Forgets states until no more than `most` is known. Too many are forgotten beginning with those that do not exist, and
+    /// too many bytes beginning with the long ones, so that whoever makes states long does not push out those of others.
+    /// States with changes that are not known to be stored stay.
+    pub fn shrink_to(&mut self, most: CacheSize) {
+        type Next = fn(Option<&State>, CacheSize, CacheSize) -> bool;
+        const ABSENT: Next = |state, now, most| now.states > most.states && state.is_none();
+        const LONG: Next = |state, now, most| now.bytes > most.bytes && is_long(state);
+        const ANY: Next = |_, now, most| now.exceeds(most);
+        for is_next in [ABSENT, LONG, ANY] {
+            let mut now = self.size();
             let (changed, storing) = (&self.changed, &self.storing);
             self.known.retain(|key, state| {
+                let state = state.as_ref();
                 let is_pinned = || changed.contains_key(key) || storing.contains(key);
-                let stays = surplus == 0 || (is_first && state.is_some()) || is_pinned();
-                surplus -= usize::from(!stays);
+                let stays = !is_next(state, now, most) || is_pinned();
+                if !stays {
+                    now = CacheSize { states: now.states - 1, bytes: now.bytes - bytes_of(state) };
+                }
                 stays
             });
+            self.bytes = now.bytes;
         }
     }
 
     /// Returns true if the state of `key` is known.
     pub fn knows(&self, key: &StateKey) -> bool {
         self.known.contains_key(key)
+    }
+
+    /// How much is known.
+    pub fn size(&self) -> CacheSize {
+        CacheSize { states: self.known.len(), bytes: self.bytes }
     }
 
     /// The number of known states.
@@ -228,6 +270,7 @@ impl StateCache {
     /// Removes all states.
     pub fn clear(&mut self) {
         self.known.clear();
+        self.bytes = 0;
         self.changed.clear();
         self.storing.clear();
         self.unknown_keys.clear();
@@ -256,7 +299,7 @@ impl StateCache {
                 let origin = if self.storing.contains(&key) { Origin::Stored } else { origin };
                 self.changed.insert(key.clone(), origin);
             }
-            self.known.insert(key, state);
+            self.know(key, state);
         }
         Ok(())
     }
@@ -279,11 +322,11 @@ impl StateCache {
     pub fn take_changes(&mut self) -> Vec<(StateKey, Option<String>)> {
         debug_assert!(self.storing.is_empty(), "one set of changes is stored at a time");
         let mut changes = Vec::with_capacity(self.changed.len());
-        for (key, origin) in self.changed.drain() {
+        for (key, origin) in std::mem::take(&mut self.changed) {
             let json = self.known.get(&key).and_then(Option::as_ref).map(State::to_json);
             if json.is_none() && origin == Origin::New {
                 if ends(&key) {
-                    self.known.remove(&key);
+                    self.forget(&key);
                 }
                 continue;
             }
@@ -297,7 +340,7 @@ impl StateCache {
     pub fn confirm_stored(&mut self) {
         for key in std::mem::take(&mut self.storing) {
             if ends(&key) && !self.changed.contains_key(&key) && matches!(self.known.get(&key), Some(None)) {
-                self.known.remove(&key);
+                self.forget(&key);
             }
         }
     }
@@ -318,9 +361,14 @@ fn ends(key: &StateKey) -> bool {
 mod tests {
     use super::*;
     use crate::secret::ServerKey;
+    use crate::state::shape;
 
     fn reference(number: u32) -> StateKey {
         StateKey::Reference("mer_00000000000000000000000001".parse().unwrap(), number.to_string())
+    }
+
+    const fn number(states: usize) -> CacheSize {
+        CacheSize { states, bytes: usize::MAX }
     }
 
     fn customer() -> State {
@@ -356,15 +404,56 @@ mod tests {
         for number in 90..100 {
             states.changed.insert(reference(number), Origin::Stored);
         }
-        states.shrink_to(1_000);
+        states.shrink_to(number(1_000));
         assert_eq!(states.len(), 100);
-        states.shrink_to(70);
+        states.shrink_to(number(70));
         assert_eq!(states.len(), 70);
         assert!((40..100).all(|number| states.knows(&reference(number))), "only absent states are forgotten");
-        states.shrink_to(20);
+        states.shrink_to(number(20));
         assert_eq!(states.len(), 20);
-        states.shrink_to(0);
+        states.shrink_to(number(0));
         assert_eq!(states.len(), 10);
         assert!((90..100).all(|number| states.knows(&reference(number))), "changes are kept");
+    }
+
+    fn spend_key(number: u128) -> StateKey {
+        StateKey::SpendKey(SpendKeyId::new(ulid::Ulid::from(number)))
+    }
+
+    /// A spend key that takes about so many bytes.
+    fn long(bytes: usize) -> State {
+        let key = serde_json::json!({
+            "merchant_id": "mer_00000000000000000000000001", "wallet_id": "wal_00000000000000000000000001",
+            "key_hash": ServerKey::random().hash("spk").as_str(), "key_preview": "spk", "rotation": 0, "revision": 0,
+            "status": "active", "created_at": "2026-01-01T00:00:00Z",
+            "settings": {"name": "long", "allowed_models": ["m".repeat(bytes)]},
+        });
+        State::from_json(&spend_key(0), shape(), &key.to_string()).unwrap()
+    }
+
+    #[test]
+    fn a_cache_with_too_many_bytes_forgets_the_long_states_first() {
+        const KIB: usize = 1024;
+        let mut states = StateCache::default();
+        for number in 0..100 {
+            states.load(reference(number), (number >= 40).then(customer));
+            states.load(spend_key(number.into()), Some(long(100 * KIB)));
+        }
+        let size = states.size();
+        assert_eq!(size.states, 200);
+        assert!((10_000 * KIB..10_200 * KIB).contains(&size.bytes), "{size:?}");
+        let most = CacheSize { states: 200, bytes: 2_000 * KIB };
+        assert!(size.exceeds(most));
+        states.shrink_to(most);
+        assert!(!states.size().exceeds(most));
+        assert!((0..100).all(|number| states.knows(&reference(number))), "only long states are forgotten");
+        assert!((110..130).contains(&states.len()), "{:?}", states.size());
+        // A state that becomes short again takes less.
+        let before = states.size();
+        let stays = (0..100).map(spend_key).find(|key| states.knows(key)).unwrap();
+        states.load(stays, Some(long(KIB)));
+        assert!(before.bytes - states.size().bytes > 90 * KIB);
+        states.shrink_to(CacheSize { states: 200, bytes: 0 });
+        assert_eq!(states.size(), CacheSize { states: 0, bytes: 0 });
     }
 }

@@ -572,7 +572,7 @@ mod tests {
         task.await.unwrap();
         // What is in memory is not loaded again.
         let loaded = store.1.load(Ordering::Relaxed);
-        assert!(loaded > 2 * READ - 2 * MAX_CACHED && loaded <= 2 * READ, "{loaded}");
+        assert!(loaded > 2 * READ - 2 * MAX_CACHED.states && loaded <= 2 * READ, "{loaded}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -21,7 +21,7 @@ use super::store::{ATTEMPT_TIMEOUT, Head, LogSession, LogStore, StoreError, Stor
 use super::{Error, MAX_BATCH};
 use farthing_core::event::Fact;
 use farthing_core::idempotency::{ClaimId, StoredClaim};
-use farthing_core::state::{EvolveError, Missing, StateCache, StateKey};
+use farthing_core::state::{CacheSize, EvolveError, Missing, StateCache, StateKey};
 
 /// The time between two checkpoints.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_millis(200);
@@ -40,9 +40,22 @@ pub(super) const MAX_TAIL: i64 = if cfg!(test) { 20 } else { 100_000 };
 /// The events of the tail that are read and folded at once.
 const TAIL_PAGE: i64 = if cfg!(test) { 10 } else { 5_000 };
 
-/// The number of states in memory above which they are shrunk, and the number that they are shrunk to.
-pub(super) const MAX_CACHED: usize = if cfg!(test) { 100 } else { 200_000 };
-const CACHED_AFTER_SHRINKING: usize = if cfg!(test) { 0 } else { 150_000 };
+const MIB: usize = 1024 * 1024;
+
+/// The states in memory above which they are shrunk, and what they are shrunk to. Usual states reach the number first.
+pub(super) const MAX_CACHED: CacheSize = if cfg!(test) {
+    CacheSize { states: 100, bytes: MIB }
+} else {
+    CacheSize { states: 200_000, bytes: 192 * MIB }
+};
+const CACHED_AFTER_SHRINKING: CacheSize = if cfg!(test) {
+    CacheSize { states: 0, bytes: 0 }
+} else {
+    CacheSize { states: 150_000, bytes: 144 * MIB }
+};
+
+/// The most states that one load reads, of those that may be long.
+const MAX_LONG_LOADED: usize = 64;
 
 /// The most loads of missing states in one batch.
 const MAX_LOADS: usize = 4_096;
@@ -257,6 +270,8 @@ impl<S: LogStore> Term<S> {
         let (mut at, mut loads) = (first, 0);
         // A batch without commands is not full, so at least one is decided.
         while at < self.next.jobs.len() && !self.next.batch.is_full() {
+            // Those of the job before are not needed any more.
+            self.bound_states();
             while let DecideResult::Missing(missing) = self.decide_one(at)? {
                 loads += 1;
                 if loads > MAX_LOADS {
@@ -265,8 +280,7 @@ impl<S: LogStore> Term<S> {
                 // One load also serves the jobs behind this one.
                 let rest =
                     self.next.jobs[at + 1..].iter().filter_map(|job| missing_state(&**job, &self.states));
-                let keys: HashSet<StateKey> = rest.map(|missing| missing.0).chain([missing.0]).collect();
-                let keys: Vec<StateKey> = keys.into_iter().collect();
+                let keys = loaded_together([missing.0].into_iter().chain(rest.map(|missing| missing.0)));
                 let side = Arc::clone(&self.side);
                 let found = beside(&mut self.storing, side.load(&keys)).await?;
                 for (key, state) in keys.into_iter().zip(found) {
@@ -434,7 +448,7 @@ impl<S: LogStore> Term<S> {
 
     /// Forgets states beyond [`MAX_CACHED`] that are stored.
     fn bound_states(&mut self) {
-        if self.states.len() > MAX_CACHED {
+        if self.states.size().exceeds(MAX_CACHED) {
             self.states.shrink_to(CACHED_AFTER_SHRINKING);
         }
     }
@@ -491,6 +505,16 @@ impl<S: LogStore> Term<S> {
             None => (Vec::new(), self.durable, next),
         }
     }
+}
+
+/// Those of the `keys` that are loaded at once, the first one among them.
+fn loaded_together(keys: impl Iterator<Item = StateKey>) -> Vec<StateKey> {
+    let (mut seen, mut long) = (HashSet::new(), 0);
+    let mut is_loaded = |key: &StateKey| {
+        long += usize::from(key.may_be_long());
+        !key.may_be_long() || long <= MAX_LONG_LOADED
+    };
+    keys.filter(|key| seen.insert(key.clone()) && is_loaded(key)).collect()
 }
 
 impl Group {
@@ -555,4 +579,23 @@ fn missing_state(job: &dyn Job, states: &StateCache) -> Option<Missing> {
 fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use farthing_core::ids::{SpendKeyId, WalletId};
+    use ulid::Ulid;
+
+    use super::*;
+
+    #[test]
+    fn one_load_reads_few_long_states_and_always_the_first() {
+        let long = |number: u128| StateKey::SpendKey(SpendKeyId::new(Ulid::from(number)));
+        let short = |number: u128| StateKey::Wallet(WalletId::new(Ulid::from(number)));
+        let wanted = (0..200).flat_map(|number| [long(number), short(number), short(number)]);
+        let loaded = loaded_together(wanted);
+        assert_eq!(loaded[0], long(0));
+        assert_eq!(loaded.iter().filter(|key| key.may_be_long()).count(), MAX_LONG_LOADED);
+        assert_eq!(loaded.iter().filter(|key| !key.may_be_long()).count(), 200);
+    }
 }

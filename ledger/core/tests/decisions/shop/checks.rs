@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use farthing_core::event::Fact;
-use farthing_core::state::{EvolveError, Holder, Missing, State, StateCache, StateKey, shape};
+use farthing_core::state::{CacheSize, EvolveError, Holder, Missing, State, StateCache, StateKey, shape};
 
 use super::Shop;
 
@@ -120,8 +120,9 @@ fn stored_now_and_then(facts: &[Fact], fails: bool) -> BTreeMap<(&'static str, S
             continue;
         }
         cache.confirm_stored();
-        cache.shrink_to(0);
+        cache.shrink_to(CacheSize { states: 0, bytes: 0 });
         assert!(cache.is_empty(), "everything that is stored can be forgotten");
+        assert_eq!(cache.size().bytes, 0);
     }
     stored
 }
