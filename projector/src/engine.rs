@@ -30,6 +30,11 @@ use crate::writers::{Writers, close_failed};
 
 /// The largest number of events in one transaction.
 pub(crate) const MAX_EVENTS: usize = 5_000;
+/// The events of a transaction after several that were not answered in time.
+const FEWEST_EVENTS: usize = 32;
+/// The rows that a transaction may have for each of its events. With more, it ends earlier: an event has as many rows as its
+/// merchant wanted.
+const ROWS_PER_EVENT: usize = 10;
 /// How long a checkpoint may lag behind events that change no row of its read model. Readers do not wait for it, but for
 /// the idle span. After a restart these events are read again.
 const IDLE_CHECKPOINT: Duration = Duration::from_secs(1);
@@ -161,6 +166,11 @@ pub(crate) trait Projection: WriteRows + Default + Send + Sync + 'static {
     /// Whether the batch changes no row.
     fn is_empty(&self) -> bool;
 
+    /// The rows of the batch, where an event may have many.
+    fn rows(&self) -> usize {
+        0
+    }
+
     /// Events of the batch that are shown although something is wrong with them.
     fn doubtful(&self) -> Option<Doubtful> {
         None
@@ -188,9 +198,13 @@ pub(crate) struct Source {
 pub(crate) async fn project<P: Projection>(source: &Source, idle_spans: &IdleSpans) {
     let model = P::MODEL.name();
     let mut backoff = Backoff::new(BACKOFF.0, BACKOFF.1);
+    let mut max_events = MAX_EVENTS;
     loop {
         let started = Instant::now();
-        let Err(error) = follow::<P>(source, idle_spans).await;
+        let Err(error) = follow::<P>(source, idle_spans, &mut max_events).await;
+        if matches!(error, Error::Unanswered) {
+            max_events = FEWEST_EVENTS.max(max_events / 4);
+        }
         let is_held_up =
             matches!(&error, Error::Database(source) if source.code() == Some(&SqlState::LOCK_NOT_AVAILABLE));
         if is_held_up {
@@ -231,10 +245,11 @@ pub(crate) async fn project<P: Projection>(source: &Source, idle_spans: &IdleSpa
     }
 }
 
-/// Projects until a failure.
+/// Projects until a failure. A transaction has at most `max_events`, which grows back with each that is answered.
 async fn follow<P: Projection>(
     Source { locks, writers, tail, progress }: &Source,
     idle_spans: &IdleSpans,
+    max_events: &mut usize,
 ) -> Result<std::convert::Infallible, Error> {
     let schemas = Schemas::load(&*locks.client().await?).await?;
     let (schema, version) = schemas.generation(P::MODEL);
@@ -254,18 +269,20 @@ async fn follow<P: Projection>(
         progress.built(is_built);
         progress.reached(&seen);
         let deadline = (seen != generation.positions).then(|| written_at + IDLE_CHECKPOINT);
-        let Some(page) = next_page(&lock, &follower, &seen, MAX_EVENTS, deadline).await? else {
+        let Some(page) = next_page(&lock, &follower, &seen, *max_events, deadline).await? else {
             generation.write::<P>(&[], &seen).await?;
             written_at = Instant::now();
             continue;
         };
-        let (batches, stopped) = fold::<P>(page.runs(), &mut seen);
-        progress.folded(page.len());
+        let Folded { batches, events, stopped } = fold::<P>(page.runs(), *max_events, &mut seen);
+        progress.folded(events);
         if stopped.is_some() || !batches.is_empty() || written_at.elapsed() > IDLE_CHECKPOINT {
             // Before they are written: what is projected again is reported again, and none is left out.
             raise_alarms(&batches, progress);
             generation.write(&batches, &seen).await?;
-            if page.len() < FULL_EVENTS {
+            let is_full = events < page.len() || events >= FULL_EVENTS.min(*max_events);
+            *max_events = MAX_EVENTS.min(*max_events * 2);
+            if !is_full {
                 tokio::time::sleep_until(written_at + WRITE_INTERVAL).await;
             }
             written_at = Instant::now();
@@ -303,20 +320,38 @@ pub(crate) async fn next_page(
     Ok(Some(page))
 }
 
-/// Folds `runs`, which follow the positions `seen`, up to the last event or to a record batch with one that cannot be read,
-/// and moves the positions. A run is consecutive record batches of a partition, none of them divided: what an append
-/// records together is folded together. Returns the batches of the partitions with changes, and the error
-/// that stopped it.
+/// What was folded.
+pub(crate) struct Folded<P> {
+    /// The batches of the partitions with changes.
+    pub(crate) batches: Vec<(Partition, P)>,
+    /// The number of events that were folded.
+    pub(crate) events: usize,
+    /// The error that stopped it.
+    pub(crate) stopped: Option<Error>,
+}
+
+/// Folds `runs`, which follow the positions `seen`, and moves the positions: up to the last event, to a record batch with
+/// one that cannot be read, or to the one with which there are too many rows for a transaction of `max_events`. A run is
+/// consecutive record batches of a partition, none of them divided: what an append records together is folded together.
 pub(crate) fn fold<'e, P: Projection>(
     runs: impl Iterator<Item = &'e [Entry]>,
+    max_events: usize,
     seen: &mut Positions,
-) -> (Vec<(Partition, P)>, Option<Error>) {
+) -> Folded<P> {
     let (mut batches, mut stopped): (BTreeMap<Partition, P>, _) = (BTreeMap::new(), None);
+    let (mut events, mut rows_left) = (0, max_events.saturating_mul(ROWS_PER_EVENT));
     for run in runs {
         let Some(partition) = run.first().map(Entry::partition) else { continue };
+        if rows_left == 0 {
+            break;
+        }
         let batch = batches.entry(partition).or_default();
         let mut reached = None;
+        let rows_before = batch.rows();
         for append in run.split_inclusive(Entry::ends_batch) {
+            if batch.rows() - rows_before >= rows_left {
+                break;
+            }
             let unreadable = append.iter().find_map(|entry| Some((entry, entry.recorded().err()?)));
             if let Some((entry, reason)) = unreadable {
                 stopped = Some(Error::unreadable(entry, reason));
@@ -325,8 +360,10 @@ pub(crate) fn fold<'e, P: Projection>(
             for recorded in append.iter().filter_map(|entry| entry.recorded().ok()) {
                 batch.fold(recorded);
             }
+            events += append.len();
             reached = append.last().map(Entry::position);
         }
+        rows_left = rows_left.saturating_sub(batch.rows() - rows_before);
         if let Some(position) = reached {
             seen.set(partition, position);
         }
@@ -334,7 +371,8 @@ pub(crate) fn fold<'e, P: Projection>(
             break;
         }
     }
-    (batches.into_iter().filter(|(_, batch)| !batch.is_empty()).collect(), stopped)
+    let batches = batches.into_iter().filter(|(_, batch)| !batch.is_empty()).collect();
+    Folded { batches, events, stopped }
 }
 
 /// Reports the doubtful events of batches.

@@ -12,7 +12,7 @@ use serde::Serialize;
 use tokio_postgres::Client;
 
 use crate::checkpoint;
-use crate::engine::{Error, Generation, MAX_EVENTS, Projection, fold};
+use crate::engine::{Error, Folded, Generation, MAX_EVENTS, Projection, fold};
 use crate::models::with_projection;
 use crate::schemas::Schemas;
 use crate::table_digest::{Digests, TableDigest, digests};
@@ -189,12 +189,13 @@ pub(crate) async fn catch_up<P: Projection>(
             }
             // The last record batch may end after the target.
             let wanted = &entries[..missing.min(entries.len())];
-            let (batches, stopped) = fold::<P>(std::iter::once(wanted), &mut seen);
+            let Folded { batches, events, stopped } =
+                fold::<P>(std::iter::once(wanted), MAX_EVENTS, &mut seen);
             new.write(&batches, &seen).await?;
             if let Some(error) = stopped {
                 return Err(error);
             }
-            folded(wanted.len());
+            folded(events);
         }
     }
     Ok(())

@@ -10,7 +10,7 @@ use farthing_core::ids::{CustomerId, MerchantId, WalletId};
 use farthing_schema::read_model::ReadModel;
 use rust_decimal::Decimal;
 
-use crate::engine::Projection;
+use crate::engine::{Doubtful, Projection};
 
 /// New entries and wallets, and the changes of wallets.
 #[derive(Debug, Default)]
@@ -19,6 +19,8 @@ pub(crate) struct EntryBatch {
     pub(super) entries: Vec<NewEntry>,
     /// In the order of their ids, so that two writers cannot deadlock.
     pub(super) moved: BTreeMap<WalletId, Moved>,
+    /// Events whose parts have no sum. They have no entry.
+    doubtful: Option<Doubtful>,
 }
 
 /// A row of the table `wallets`. It has no money yet.
@@ -115,12 +117,14 @@ impl Projection for EntryBatch {
                 merchant_id: fact.merchant_id,
                 customer_id: Some(event.customer_id),
             }),
-            Event::Wallet(_) | Event::Subscription(_) => {
-                let entry = Entry::of(&fact.event).expect("an event that can be read adds up");
-                if let Some(entry) = entry {
-                    self.enter(recorded.position, fact.occurred_at, entry);
+            Event::Wallet(_) | Event::Subscription(_) => match Entry::of(&fact.event) {
+                Ok(Some(entry)) => self.enter(recorded.position, fact.occurred_at, entry),
+                Ok(None) => {}
+                Err(_) => {
+                    let first = Doubtful { events: 0, first_position: recorded.position };
+                    self.doubtful.get_or_insert(first).events += 1;
                 }
-            }
+            },
             Event::Merchant(MerchantEvent::ClockAdvanced(_))
             | Event::Customer(CustomerEvent::Updated(_) | CustomerEvent::Deleted(_))
             | Event::SecretKey(_)
@@ -135,14 +139,19 @@ impl Projection for EntryBatch {
     }
 
     fn is_empty(&self) -> bool {
-        self.wallets.is_empty() && self.entries.is_empty()
+        self.wallets.is_empty() && self.entries.is_empty() && self.doubtful.is_none()
+    }
+
+    fn doubtful(&self) -> Option<Doubtful> {
+        self.doubtful
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use farthing_core::event::WalletCredited;
-    use farthing_core::ids::{CreditId, Mint};
+    use farthing_core::event::{Source, WalletCredited, WalletDebited, WalletSource};
+    use farthing_core::ids::{CreditId, Mint, RequestId};
+    use farthing_core::money::Amount;
 
     use super::*;
     use crate::sample;
@@ -191,5 +200,24 @@ mod tests {
         let counted: Vec<_> = batch.entries.iter().map(|entry| entry.moved.counted_at).collect();
         assert_eq!(counted, [at(5), at(5), at(6)]);
         assert_eq!(batch.entries[1].occurred_at, at(3));
+    }
+
+    #[test]
+    fn an_event_whose_parts_have_no_sum_stops_nothing_and_is_counted() {
+        let id = || Mint::default().next(DateTime::UNIX_EPOCH);
+        let part = || WalletSource { source: Source::Balance, amount: Amount::MAX };
+        let debited = |parts: usize| {
+            Event::from(WalletDebited {
+                request_id: RequestId::new(id()),
+                wallet_id: WalletId::new(id()),
+                customer_id: None,
+                amount: Amount::MAX,
+                sources: (0..parts).map(|_| part()).collect(),
+                balance_after: Amount::ZERO,
+            })
+        };
+        let batch: EntryBatch = sample::fold(vec![debited(1), debited(3), debited(1)]);
+        assert_eq!(batch.doubtful(), Some(Doubtful { events: 1, first_position: 2 }));
+        assert_eq!(batch.entries.len(), 2);
     }
 }

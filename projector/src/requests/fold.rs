@@ -204,6 +204,10 @@ impl Projection for RequestBatch {
     fn is_empty(&self) -> bool {
         self.opened.is_empty() && self.ended.is_empty()
     }
+
+    fn rows(&self) -> usize {
+        self.pairs.len()
+    }
 }
 
 #[cfg(test)]

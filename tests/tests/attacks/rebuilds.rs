@@ -1,6 +1,6 @@
 //! Hostile contents in events: no merchant's names stop the projector or the feed, or make a rebuild differ.
 
-use farthing_tests::client::{Body, Request};
+use farthing_tests::client::{Body, Connection, Request};
 use farthing_tests::feed;
 use farthing_tests::instance::Instance;
 use farthing_tests::merchant::{Merchant, forward, token};
@@ -12,7 +12,7 @@ use farthing_tests::tenant::Tenant;
 use farthing_tests::wait::eventually;
 use serde_json::json;
 
-const READ_MODELS: [&str; 11] = [
+const READ_MODELS: [&str; 13] = [
     "customers",
     "connections",
     "meters",
@@ -24,6 +24,8 @@ const READ_MODELS: [&str; 11] = [
     "payment_methods",
     "plans",
     "subscriptions",
+    "entries",
+    "journal",
 ];
 
 /// Hostile values, as JSON.
@@ -163,6 +165,49 @@ fn hostile_contents_stop_no_projection_and_are_rebuilt_as_they_were() {
         drop((gateway, projector));
         let verified = operate(&tenant.database_url, &["log", "verify"]).await;
         assert_eq!(verified["ok"], true, "{verified}");
+    });
+}
+
+/// The transactions that wrote the pairs of metadata.
+const TRANSACTIONS: &str = "SELECT count(*), count(DISTINCT xmin::text) FROM requests.metadata_pairs";
+
+#[test]
+fn calls_with_many_pairs_of_metadata_do_not_make_a_long_transaction() {
+    /// The most pairs of a call, and more calls than one transaction has pairs.
+    const PAIRS: i64 = 100;
+    const CALLS: i64 = 1_100;
+    run(async {
+        let instance = Instance::shared().await;
+        let tenant = Tenant::on(instance, "many_pairs", "test").await;
+        let gateway = tenant.gateway(instance).await;
+        let credit = ["wallet", "credit", "--merchant", &tenant.id, "--amount", "1000", "--reason", "x"];
+        operate(&tenant.database_url, &credit).await;
+        let endpoint = instance.provider.endpoint(|_| answer_json(200, &json!({})));
+        let pairs = (0..PAIRS).map(|number| (format!("k{number}"), json!("v")));
+        let metadata = json!(pairs.collect::<serde_json::Map<_, _>>()).to_string();
+        let call = forward("POST", &endpoint.url)
+            .bearer(&token(&json!({"secret_key": tenant.secret_key})))
+            .header("X-Service-Metadata", metadata)
+            .json(&json!({}));
+        let mut connection = Connection::open(gateway.address).await.unwrap();
+        for _ in 0..CALLS {
+            connection.send(&call).await.unwrap();
+            connection.response("POST").await.unwrap().expect(200);
+        }
+        // The whole log is there when its first event is folded.
+        let projector = SideProjector::on(instance, &tenant.database_url).await;
+        eventually("the calls are shown", async || {
+            let row = tenant.log.sql.query_one(TRANSACTIONS, &[]).await.ok()?;
+            let (pairs, transactions): (i64, i64) = (row.get(0), row.get(1));
+            (pairs == CALLS * PAIRS).then(|| assert!(transactions > 1, "{transactions}"))
+        })
+        .await;
+        let report = operate(&tenant.database_url, &["projections", "rebuild", "requests"]).await;
+        assert_eq!(report["differences"], 0, "{report}");
+        let row = tenant.log.sql.query_one(TRANSACTIONS, &[]).await.unwrap();
+        assert_eq!(row.get::<_, i64>(0), CALLS * PAIRS);
+        assert!(row.get::<_, i64>(1) > 1, "of the rebuild");
+        drop(projector);
     });
 }
 
