@@ -14,7 +14,7 @@ const MAX_YEAR: i32 = 9999;
 
 const NO_INSTANT: &str = "must be an ISO 8601 date-time with its offset";
 
-const TOO_LATE: &str = "must be before the year 10000 in UTC";
+const NO_YEAR: &str = "must be in the years 0001 to 9999 in UTC";
 
 /// The first and the last year stay free, so that the days around the instant exist.
 const OUT_OF_RANGE: &str = "must be in the years 0001 to 9998";
@@ -36,8 +36,8 @@ fn date_time() -> ObjectBuilder {
 #[expect(clippy::needless_pass_by_value, reason = "rules take what they may keep")]
 fn instant(text: String) -> Result<DateTime<Utc>, String> {
     let instant = DateTime::parse_from_rfc3339(&text).map_err(|_| NO_INSTANT)?.with_timezone(&Utc);
-    if instant.year() > MAX_YEAR {
-        return Err(TOO_LATE.to_owned());
+    if !(1..=MAX_YEAR).contains(&instant.year()) {
+        return Err(NO_YEAR.to_owned());
     }
     Ok(to_millisecond(instant))
 }
@@ -70,7 +70,10 @@ mod tests {
             assert_eq!(instant(malformed.to_owned()), Err(NO_INSTANT.to_owned()), "{malformed}");
         }
         assert!(local_instant("9998-12-31T23:59:59Z".to_owned()).is_ok());
-        assert_eq!(instant("9999-12-31T23:59:59-01:00".to_owned()), Err(TOO_LATE.to_owned()));
+        for unusual in ["9999-12-31T23:59:59-01:00", "0000-06-01T00:00:00Z", "0001-01-01T00:00:00+01:00"] {
+            assert_eq!(instant(unusual.to_owned()), Err(NO_YEAR.to_owned()), "{unusual}");
+        }
         assert!(instant("9999-12-31T23:59:59Z".to_owned()).is_ok());
+        assert!(instant("0001-01-01T00:00:00Z".to_owned()).is_ok());
     }
 }
