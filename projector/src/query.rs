@@ -2,6 +2,7 @@
 //! (completion.md section 1, Lists).
 
 use std::fmt::Display;
+use std::pin::pin;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -9,11 +10,16 @@ use chrono::{DateTime, Utc};
 use farthing_core::partition::Partition;
 use farthing_log::connect::redacted;
 use farthing_schema::read_model::ReadModel;
+use futures_util::TryStreamExt as _;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row};
 
 use crate::row::{FromRow, ReadColumn as _, Unreadable};
 use crate::schemas::Schemas;
+
+/// The bytes after which a page ends with fewer items than its limit. Items are as long as their owner made them, and a
+/// page is held in memory until its reader has received it.
+pub(crate) const MAX_PAGE_BYTES: usize = 1024 * 1024;
 
 /// An error of a query.
 #[derive(Debug, thiserror::Error)]
@@ -66,17 +72,55 @@ impl<'a> PartitionClient<'a> {
         sql: &str,
         parameters: &[Parameter<'_>],
     ) -> Result<Vec<Row>, tokio_postgres::Error> {
-        let mut all: Vec<Parameter<'_>> = vec![(&self.partition, Type::INT2)];
-        all.extend_from_slice(parameters);
+        Ok(self.query_up_to(usize::MAX, sql, parameters).await?.rows)
+    }
+
+    /// The same, up to the row with which they have `max_bytes`. The first row is read whatever its length.
+    pub(crate) async fn query_up_to(
+        self,
+        max_bytes: usize,
+        sql: &str,
+        parameters: &[Parameter<'_>],
+    ) -> Result<FirstRows, tokio_postgres::Error> {
+        let partition: Parameter<'_> = (&self.partition, Type::INT2);
+        let all = std::iter::once(partition).chain(parameters.iter().cloned());
         if let Some(unanswered) = self.unanswered {
             unanswered.fetch_add(1, Ordering::Relaxed);
         }
-        let answer = self.client.query_typed(&self.schemas.sql(sql), &all).await;
-        if let Some(unanswered) = self.unanswered {
+        let answer = first_rows(self.client, max_bytes, &self.schemas.sql(sql), all).await;
+        // While Postgres sends further rows, the connection is busy with the statement.
+        if let Some(unanswered) = self.unanswered
+            && !matches!(answer, Ok(FirstRows { is_cut: true, .. }))
+        {
             unanswered.fetch_sub(1, Ordering::Relaxed);
         }
         answer
     }
+}
+
+/// The first rows of a query.
+pub(crate) struct FirstRows {
+    pub(crate) rows: Vec<Row>,
+    /// Whether rows follow that were not read.
+    pub(crate) is_cut: bool,
+}
+
+async fn first_rows<'a>(
+    client: &Client,
+    max_bytes: usize,
+    sql: &str,
+    parameters: impl IntoIterator<Item = Parameter<'a>>,
+) -> Result<FirstRows, tokio_postgres::Error> {
+    let mut found = pin!(client.query_typed_raw(sql, parameters).await?);
+    let (mut rows, mut bytes) = (Vec::new(), 0_usize);
+    while let Some(row) = found.try_next().await? {
+        if bytes >= max_bytes {
+            return Ok(FirstRows { rows, is_cut: true });
+        }
+        bytes = bytes.saturating_add(row.raw_size_bytes());
+        rows.push(row);
+    }
+    Ok(FirstRows { rows, is_cut: false })
 }
 
 /// The part of a list that a caller requests.
@@ -121,7 +165,7 @@ pub(crate) struct Start {
 pub struct Listed<T> {
     /// The items, newest first.
     pub items: Vec<T>,
-    /// Whether there are older items.
+    /// Whether there are older items. A page may have fewer than its limit then: it ends after [`MAX_PAGE_BYTES`].
     pub has_more: bool,
 }
 
@@ -131,9 +175,9 @@ impl<T> Listed<T> {
         Self { items: Vec::new(), has_more: false }
     }
 
-    /// Cuts off the row that was selected beyond the page.
-    pub(crate) fn cut(mut items: Vec<T>, page: Page<'_>) -> Self {
-        let has_more = items.len() > usize::from(page.limit);
+    /// The page of `items`, one of which is beyond its limit if there is one. `is_cut` says that others follow.
+    pub(crate) fn cut(mut items: Vec<T>, is_cut: bool, page: Page<'_>) -> Self {
+        let has_more = is_cut || items.len() > usize::from(page.limit);
         items.truncate(usize::from(page.limit));
         Self { items, has_more }
     }
@@ -185,6 +229,17 @@ pub(crate) fn read<R: FromRow>(rows: &[Row]) -> Result<Vec<R>, Unreadable> {
     rows.iter().map(R::from_row).collect()
 }
 
+/// The page of the rows that `sql` selects, which are [`Page::rows_to_select`] at most.
+pub(crate) async fn page<R: FromRow>(
+    db: PartitionClient<'_>,
+    sql: &str,
+    parameters: &[Parameter<'_>],
+    page: Page<'_>,
+) -> Result<Listed<R>, Error> {
+    let FirstRows { rows, is_cut } = db.query_up_to(MAX_PAGE_BYTES, sql, parameters).await?;
+    Ok(Listed::cut(read(&rows)?, is_cut, page))
+}
+
 /// The items of a page. The parameters of `sql` after the partition are `parameters`, then the instant and the id after which the page
 /// begins, then the number of rows.
 pub(crate) async fn list<R: FromRow>(
@@ -197,7 +252,7 @@ pub(crate) async fn list<R: FromRow>(
     let limit = page.rows_to_select();
     let mut parameters = parameters.to_vec();
     parameters.extend([instant(&start.at), text(&start.id), (&limit, Type::INT8)]);
-    Ok(Listed::cut(all(db, sql, &parameters).await?, page))
+    self::page(db, sql, &parameters, page).await
 }
 
 /// Whether a stored text can equal `text`: Postgres stores no NUL.

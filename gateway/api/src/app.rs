@@ -14,6 +14,7 @@ use farthing_projector::Schemas;
 use farthing_telemetry::traces::Traces;
 use farthing_worker::payments::Payments;
 
+use crate::body_memory::BodyMemory;
 use crate::checkout::Visits;
 use crate::forward::ResponseHeaders;
 use crate::known_keys::KnownKeys;
@@ -23,6 +24,7 @@ use crate::peers::HttpPeers;
 use crate::proof_key::ProofKey;
 use crate::providers::Providers;
 use crate::read_turns::ReadTurns;
+use crate::rest::RateLimits;
 use crate::timeouts::Timeouts;
 
 /// The shared parts of a gateway process; handlers see it as `State<Arc<App>>`.
@@ -65,6 +67,10 @@ pub(crate) struct App {
     pub(crate) known_keys: KnownKeys,
     /// How often the links of hosted pages are opened.
     pub(crate) visits: Visits,
+    /// The keys whose calls of the standard endpoints are counted.
+    pub(crate) rate_limits: RateLimits,
+    /// The memory of long bodies.
+    pub(crate) body_memory: BodyMemory,
     /// Carries out payments.
     pub(crate) payments: Arc<Payments>,
     /// The metrics.

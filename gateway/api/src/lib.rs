@@ -1,6 +1,7 @@
 //! The HTTP interface of a gateway: the forward endpoint, the REST interface and the hosted pages.
 
 mod app;
+mod body_memory;
 mod caller_address;
 mod caller_key;
 mod checkout;

@@ -128,8 +128,7 @@ pub async fn list(
     let wallet = wallet_id.to_string();
     let start = cursor(db, &wallet, page).await?.map_or(i64::MAX, |place| place.position);
     let limit = page.rows_to_select();
-    let rows = query::all(db, LIST, &[text(&wallet), (&start, Type::INT8), (&limit, Type::INT8)]).await?;
-    Ok(Listed::cut(rows, page))
+    query::page(db, LIST, &[text(&wallet), (&start, Type::INT8), (&limit, Type::INT8)], page).await
 }
 
 /// The entries of a wallet from `start` on and before `end`, oldest first. The cursor is a position.
@@ -156,7 +155,7 @@ pub async fn list_period(
         (&scope.last_position, Type::INT8),
         (&limit, Type::INT8),
     ];
-    Ok(Listed::cut(query::all(db, LIST_PERIOD, &parameters).await?, page))
+    query::page(db, LIST_PERIOD, &parameters, page).await
 }
 
 /// The money in a wallet before `at`.

@@ -7,7 +7,7 @@ use farthing_log::record::Record;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use crate::query::{Error, PartitionClient};
+use crate::query::{Error, FirstRows, PartitionClient};
 use crate::row::{ReadColumn as _, Unreadable};
 
 /// The lines at the positions $2, newest first. A record batch is read once, however many of its events are wanted.
@@ -59,6 +59,11 @@ impl Line {
     pub(super) fn at_us(&self) -> i64 {
         self.recorded.fact.occurred_at.timestamp_micros()
     }
+
+    /// The length of its body.
+    pub(super) fn bytes(&self) -> usize {
+        self.body.len()
+    }
 }
 
 impl From<Line> for EventRow {
@@ -77,9 +82,13 @@ impl From<Line> for EventRow {
     }
 }
 
-/// Events that were read, newest first, and why the one after them cannot be read.
+/// Events that were read, newest first.
+#[derive(Default)]
 pub(super) struct Readable {
     pub(super) lines: Vec<Line>,
+    /// Whether further ones were not read, because these are long.
+    pub(super) is_cut: bool,
+    /// Why the one after them cannot be read.
     pub(super) stopped: Option<Error>,
 }
 
@@ -87,27 +96,34 @@ pub(super) struct Readable {
 pub(super) async fn lines(db: PartitionClient<'_>, positions: &[i64]) -> Result<Vec<Line>, Error> {
     let mut positions = positions.to_vec();
     positions.sort_unstable_by(|one, other| other.cmp(one));
-    let Readable { lines, stopped } = readable_lines(db, &positions).await?;
+    let Readable { lines, stopped, .. } = readable_lines(db, usize::MAX, &positions).await?;
     stopped.map_or(Ok(lines), Err)
 }
 
-/// The events at `positions`, which are newest first, up to one that is archived or cannot be read.
-pub(super) async fn readable_lines(db: PartitionClient<'_>, positions: &[i64]) -> Result<Readable, Error> {
-    let rows = db.query(LINES, &[(&positions, Type::INT8_ARRAY)]).await?;
+/// The events at `positions`, which are newest first, up to one that is archived or cannot be read, or the one with which
+/// they have `max_bytes`.
+pub(super) async fn readable_lines(
+    db: PartitionClient<'_>,
+    max_bytes: usize,
+    positions: &[i64],
+) -> Result<Readable, Error> {
+    let FirstRows { rows, is_cut } =
+        db.query_up_to(max_bytes, LINES, &[(&positions, Type::INT8_ARRAY)]).await?;
     let mut rows = rows.iter();
     let mut lines = Vec::with_capacity(positions.len());
     for position in positions {
         let line = match rows.next() {
             // Blocks name events that are in the log, there or in its archive.
             Some(row) if row.plain::<i64>("position")? == *position => read(row),
+            None if is_cut => return Ok(Readable { lines, is_cut, stopped: None }),
             Some(_) | None => Err(Error::Archived(*position)),
         };
         match line {
             Ok(line) => lines.push(line),
-            Err(why) => return Ok(Readable { lines, stopped: Some(why) }),
+            Err(why) => return Ok(Readable { lines, is_cut, stopped: Some(why) }),
         }
     }
-    Ok(Readable { lines, stopped: None })
+    Ok(Readable { lines, is_cut, stopped: None })
 }
 
 fn read(row: &Row) -> Result<Line, Error> {

@@ -10,7 +10,7 @@ use tokio_postgres::types::Type;
 use super::kinds::Kinds;
 use super::lines::{Line, Readable, readable_lines};
 use super::{block_of, first_of};
-use crate::query::{self, Error, Listed, Page, Parameter, PartitionClient, text};
+use crate::query::{self, Error, Listed, MAX_PAGE_BYTES, Page, Parameter, PartitionClient, text};
 use crate::row::row;
 
 pub use super::balances::{AccountBalances, Moment, balances};
@@ -141,7 +141,7 @@ pub async fn list(
 ) -> Result<Listed<EventRow>, Error> {
     let merchant = merchant_id.to_string();
     let below = cursor(db, &merchant, page).await?;
-    let Readable { lines, stopped } = match filter.call {
+    let Readable { lines, is_cut, stopped } = match filter.call {
         None => page_lines(db, &merchant, filter, below, usize::from(page.limit) + 1).await?,
         Some(call) => call_lines(db, &merchant, filter, call, below).await?,
     };
@@ -149,12 +149,11 @@ pub async fn list(
         Some(why) if lines.is_empty() => return Err(why),
         Some(_) | None => {}
     }
-    let mut listed = Listed::cut(lines.into_iter().map(EventRow::from).collect(), page);
-    listed.has_more |= stopped.is_some();
-    Ok(listed)
+    let is_cut = is_cut || stopped.is_some();
+    Ok(Listed::cut(lines.into_iter().map(EventRow::from).collect(), is_cut, page))
 }
 
-/// At most `wanted` events.
+/// At most `wanted` events, up to the one with which they have [`MAX_PAGE_BYTES`].
 async fn page_lines(
     db: PartitionClient<'_>,
     merchant: &String,
@@ -162,20 +161,24 @@ async fn page_lines(
     below: i64,
     wanted: usize,
 ) -> Result<Readable, Error> {
-    let mut found = Vec::new();
+    let mut found = Readable::default();
     let mut places = Places::new(db, merchant, filter, filter.times(), below, wanted).await?;
-    let stopped = loop {
-        let next = places.next(wanted - found.len()).await?;
+    let (mut next, mut bytes) = (Vec::new(), 0);
+    while found.stopped.is_none() && found.lines.len() < wanted {
         if next.is_empty() {
-            break None;
+            next = places.next(wanted - found.lines.len()).await?;
         }
-        let Readable { lines, stopped } = readable_lines(db, &next).await?;
-        found.extend(lines.into_iter().filter(|line| filter.passes(line)));
-        if stopped.is_some() || found.len() >= wanted {
-            break stopped;
+        found.is_cut = bytes >= MAX_PAGE_BYTES && !next.is_empty();
+        if found.is_cut || next.is_empty() {
+            break;
         }
-    };
-    Ok(Readable { lines: found, stopped })
+        let read = readable_lines(db, MAX_PAGE_BYTES - bytes, &next).await?;
+        next.drain(..read.lines.len().min(next.len()));
+        let passing = read.lines.into_iter().filter(|line| filter.passes(line));
+        found.lines.extend(passing.inspect(|line| bytes += line.bytes()));
+        found.stopped = read.stopped;
+    }
+    Ok(found)
 }
 
 /// The events of a call, which are in few blocks: those of its end, and before them those of its opening.
@@ -196,7 +199,7 @@ async fn call_lines(
             if next.is_empty() {
                 break;
             }
-            let read = readable_lines(db, &next).await?;
+            let read = readable_lines(db, usize::MAX, &next).await?;
             let passes = |line: &Line| filter.passes(line) && line.at_us() == time.0;
             found.extend(read.lines.into_iter().filter(passes));
             if read.stopped.is_some() {
@@ -209,7 +212,7 @@ async fn call_lines(
         }
     }
     found.sort_unstable_by_key(|line: &Line| std::cmp::Reverse(line.recorded.position));
-    Ok(Readable { lines: found, stopped })
+    Ok(Readable { lines: found, is_cut: false, stopped })
 }
 
 /// The position below which the page begins: that of one of the merchant's events.

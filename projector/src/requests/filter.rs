@@ -9,7 +9,8 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::column::{Jsonb, json};
-use crate::query::{Error, Parameter, PartitionClient, findable};
+use crate::query::{self, Error, Listed, Page, Parameter, PartitionClient, findable};
+use crate::row::FromRow;
 
 /// Names a pair of a merchant's metadata: half of a SHA-256 over merchant, key and value.
 pub(super) type Pair = [u8; 16];
@@ -195,6 +196,15 @@ impl<'a> Query<'a> {
     /// Its rows.
     pub(crate) async fn rows(&self, db: PartitionClient<'_>) -> Result<Vec<Row>, tokio_postgres::Error> {
         db.query(&self.sql, &self.parameters).await
+    }
+
+    /// The page of its rows.
+    pub(crate) async fn page<R: FromRow>(
+        &self,
+        db: PartitionClient<'_>,
+        page: Page<'_>,
+    ) -> Result<Listed<R>, Error> {
+        query::page(db, &self.sql, &self.parameters, page).await
     }
 }
 

@@ -278,7 +278,7 @@ pub async fn list(
     }
     let limit = page.rows_to_select();
     query.end("ORDER BY {at}.created_at DESC, {at}.request_id DESC LIMIT {1}", [(&limit, Type::INT8)]);
-    Ok(Listed::cut(query::read(&query.rows(db).await?)?, page))
+    query.page(db, page).await
 }
 
 /// Finds the request of the cursor, which may be the merchant's own id.

@@ -102,5 +102,5 @@ pub async fn list(
     };
     let limit = page.rows_to_select();
     let parameters = [text(&webhook), (&before as _, Type::INT8), (&limit as _, Type::INT8)];
-    Ok(Listed::cut(query::all(db, LIST, &parameters).await?, page))
+    query::page(db, LIST, &parameters, page).await
 }

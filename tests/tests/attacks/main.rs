@@ -40,4 +40,5 @@ mod stopped_keys;
 mod stored_answers;
 mod threads;
 mod unread;
+mod unread_lists;
 mod webhooks;

@@ -131,6 +131,37 @@ fn slow_reads_of_one_merchant_do_not_keep_another_out() {
     });
 }
 
+/// Makes every count of calls with the key of the hash $1 wait.
+const HOLD_COUNT: &str = "SELECT FROM ledger.rate_window WHERE key_hash = $1 FOR UPDATE";
+
+#[test]
+fn the_calls_of_one_key_are_counted_at_one_connection() {
+    run(async {
+        let scene = Scene::on("counted_calls").await;
+        let issued = scene.tenant.of_kind("secret_key.issued").await.pop().unwrap();
+        let (mut sql, connection) =
+            tokio_postgres::connect(&scene.tenant.database_url, tokio_postgres::NoTls).await.unwrap();
+        tokio::spawn(connection);
+        let hold = sql.transaction().await.unwrap();
+        let hash = issued.body["key_hash"].as_str().unwrap();
+        assert_eq!(hold.query(HOLD_COUNT, &[&hash]).await.unwrap().len(), 1);
+        let mut callers = Vec::new();
+        for _ in 0..MANY {
+            let mut caller = Connection::open(scene.at()).await.unwrap();
+            caller.send(&scene.slow()).await.unwrap();
+            callers.push(caller);
+        }
+        eventually("a count is held up", async || (held_up(&hold).await > 0).then_some(())).await;
+        assert_eq!(held_up_in_the_end(&hold).await, 1);
+        scene.victim_is_served().await;
+        hold.rollback().await.unwrap();
+        for mut caller in callers {
+            let status = caller.response("GET").await.unwrap().status;
+            assert!([200, 503].contains(&status), "{status}");
+        }
+    });
+}
+
 #[test]
 fn callers_that_leave_their_slow_reads_do_not_keep_others_out() {
     run(async {

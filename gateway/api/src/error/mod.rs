@@ -84,6 +84,11 @@ impl ApiError {
         Self::Server(ServerError::LedgerUnavailable(reason.into()))
     }
 
+    /// A 503 whose reason is logged and never sent to the caller: the call may have been carried out.
+    pub(crate) fn outcome_unknown(reason: impl Into<String>) -> Self {
+        Self::Server(ServerError::OutcomeUnknown(reason.into()))
+    }
+
     /// A 503 because of too much work. The limit that was reached is logged and never sent to the caller.
     pub(crate) const fn overloaded(limit: GatewayLimit) -> Self {
         Self::Server(ServerError::Overloaded(limit))

@@ -20,7 +20,6 @@ use hyper::body::Incoming;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use super::body_memory::BodyKind;
 use super::call_times::CallTimes;
 use super::call_trace::{CallTrace, Exchange};
 use super::called_endpoint::CalledEndpoint;
@@ -40,6 +39,7 @@ use super::response_change::{ResponseChange, ResponseRule};
 use super::settlement::{ResponseEnd, Unsettled, given_up_before_response, settle, until_durable};
 use super::usage::{Scanner, Shape};
 use crate::app::App;
+use crate::body_memory::BodyKind;
 use crate::error::{ApiError, AuthError, BillingError, ForwardError, GatewayLimit, ServerError};
 use crate::metrics::{CallLabel, ProviderLabel};
 use crate::providers::{ProviderKey, UsageLimit};
@@ -280,7 +280,7 @@ async fn pass_back(
     let framing = BodyFraming::of(&parts.headers);
     parts.headers = headers::to_caller(parts.headers);
     parts.version = Version::HTTP_11;
-    let share = || forwarder.body_memory.share(call.merchant_id, BodyKind::Response);
+    let share = || forwarder.app.body_memory.share(call.merchant_id, BodyKind::Response);
     let mask = mask_of_error(source.managed_key, &mut parts);
     let change = ResponseChange::of(source.rule, mask, parts.status, &mut parts.headers, share);
     let decides_head = change.decides_head();

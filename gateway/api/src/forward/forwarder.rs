@@ -14,13 +14,13 @@ use hyper_util::client::legacy::Client;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::body_memory::{BodyKind, BodyMemory};
 use super::drain::ReadingOn;
 use super::drain_slots::{DrainSlot, DrainSlots, Drainer};
 use super::request_body::RequestBody;
 use super::turns::Turns;
 use super::usage::Decoders;
 use crate::app::App;
+use crate::body_memory::BodyKind;
 use crate::metrics::ProviderLabel;
 
 /// Idle connections kept per provider.
@@ -48,8 +48,6 @@ pub(crate) struct Forwarder {
     pub(super) decoders: Decoders,
     /// The turns of the bodies that pass.
     pub(super) turns: Turns,
-    /// The memory of bodies that are converted whole.
-    pub(super) body_memory: BodyMemory,
 }
 
 /// The ids and settings of an open call that its end depends on.
@@ -113,7 +111,6 @@ impl Forwarder {
             managed_drain_slots: DrainSlots::default(),
             decoders,
             turns: Turns::default(),
-            body_memory: BodyMemory::default(),
         }
     }
 
@@ -138,10 +135,10 @@ impl Forwarder {
             "Memory of the decoders of compressed responses",
             move || decoders.memory(),
         );
-        let memory = self.body_memory.clone();
+        let memory = self.app.body_memory.clone();
         metrics.gauges_from(
             "farthing_long_body_memory_bytes",
-            "Memory of long bodies that are converted",
+            "Memory of long bodies that are held whole",
             "kind",
             move || {
                 BodyKind::NAMED.iter().map(|(kind, name)| ((*name).to_owned(), memory.bytes(*kind))).collect()

@@ -5,9 +5,9 @@ use farthing_core::model_price::ListPrice;
 use http::Uri;
 use http_body::Body as _;
 
-use super::body_memory::beside_others;
 use super::request_body::RequestBody;
 use super::usage::{FormExtent, FormOptions, Unpriced, unpriced_at_bedrock, unpriced_member};
+use crate::body_memory::beside_others;
 use crate::error::ApiError;
 use crate::providers::Recognised;
 

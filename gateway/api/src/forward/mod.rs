@@ -4,7 +4,6 @@
 //! Invariant: no byte of the provider's answer reaches the caller before the call's `RequestOpened` is durable, and the
 //! last byte does not before its settlement is.
 
-mod body_memory;
 mod call;
 mod call_times;
 mod call_trace;

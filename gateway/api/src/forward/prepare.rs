@@ -18,7 +18,6 @@ use http::header::{ACCEPT_ENCODING, CONTENT_TYPE, TRANSFER_ENCODING};
 use http::{HeaderValue, Method, Request, Uri, Version};
 use http_body::Body as _;
 
-use super::body_memory::{BodyKind, beside_others};
 use super::call_trace::CallTrace;
 use super::called_endpoint::CalledEndpoint;
 use super::forwarder::Forwarder;
@@ -33,6 +32,7 @@ use super::size;
 use super::usage::{RequestedStream, Shape, requesting_usage};
 use super::whole_body::read_whole;
 use super::{credential, metadata};
+use crate::body_memory::{BodyKind, beside_others};
 use crate::caller_address::CallerAddress;
 use crate::caller_key::CallerKey;
 use crate::error::{ApiError, AuthError, ForwardError, Issue};
@@ -110,7 +110,7 @@ pub(super) async fn prepare(
     let turn = forwarder.turns.body_of(merchant_id);
     turn.step().await;
     let key = idempotent_call::key(&parts.method, &parts.headers)?.map(str::to_owned);
-    let (idle, share) = (app.timeouts.body, || forwarder.body_memory.share(merchant_id, BodyKind::Request));
+    let (idle, share) = (app.timeouts.body, || app.body_memory.share(merchant_id, BodyKind::Request));
     let read = match addressed {
         Addressed::Forward { recorded, target } => {
             let provider = app.providers.at(&recorded);

@@ -10,7 +10,6 @@ use http::{HeaderMap, Uri};
 
 use std::time::Duration;
 
-use super::body_memory::{MemoryShare, beside_others};
 use super::credential::Found;
 use super::forwarder::Forwarder;
 use super::prepare::{ambiguous_member, check_target, key_parameter};
@@ -21,6 +20,7 @@ use super::usage::{
     FormExtent, FormOptions, RequestedOptions, Shape, naming_model, read_bedrock_options, read_form,
     read_request, without_member,
 };
+use crate::body_memory::{MemoryShare, beside_others};
 use crate::error::{ApiError, ForwardError, Issue};
 use crate::model_endpoints::{AllowedProviders, Chosen, ModelEndpoint, choose};
 use crate::providers::{CallersKey, Recognised, StreamUsage};
@@ -372,8 +372,8 @@ fn path_of(field: &str) -> Vec<String> {
 mod tests {
     use std::collections::BTreeMap;
 
-    use super::super::body_memory::tests::is_beside_others;
     use super::*;
+    use crate::body_memory::tests::is_beside_others;
     use crate::providers::Providers;
     use crate::providers::catalogue::Catalogue;
 

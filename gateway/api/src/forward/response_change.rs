@@ -7,10 +7,10 @@ use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, He
 use http::{HeaderName, StatusCode};
 use http_body::Frame;
 
-use super::body_memory::{MemoryFull, MemoryShare, beside_others};
 use super::headers::{is_event_stream, is_plain_event_stream, without_digests};
 use super::key_mask::KeyMask;
 use super::usage::{ChunkFilter, is_uncompressed};
+use crate::body_memory::{MemoryFull, MemoryShare, beside_others};
 
 /// The longest response that is converted whole, in bytes.
 const MAX_WHOLE_RESPONSE: usize = 32 * 1024 * 1024;
@@ -299,9 +299,9 @@ fn fit(headers: &mut HeaderMap, is_stream: bool) {
 mod tests {
     use farthing_formats::Format;
 
-    use super::super::body_memory::{BodyKind, BodyMemory};
     use super::super::turns::tests::merchant;
     use super::*;
+    use crate::body_memory::{BodyKind, BodyMemory};
 
     const FIRST: &str = "data: {\"id\":\"c\",\"model\":\"m\",\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"Hi\"}}]}\n\n";
 

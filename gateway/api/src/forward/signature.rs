@@ -5,10 +5,10 @@ use std::time::SystemTime;
 
 use http::Request;
 
-use super::body_memory::beside_others;
 use super::credential::Found;
 use super::request_body::RequestBody;
 use crate::app::App;
+use crate::body_memory::beside_others;
 use crate::error::{ApiError, ForwardError, Issue};
 use crate::providers::{AwsCredentials, Recognised, SignatureError, SigningScope, sign};
 
@@ -61,8 +61,8 @@ fn sign_beside_others<B>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::body_memory::tests::is_beside_others;
     use super::*;
+    use crate::body_memory::tests::is_beside_others;
 
     #[test]
     fn a_long_body_is_signed_beside_other_tasks() {

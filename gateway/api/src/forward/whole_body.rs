@@ -9,9 +9,9 @@ use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 use http_body::Body as _;
 
-use super::body_memory::MemoryShare;
 use super::pieces::Pieces;
 use super::turns::Turn;
+use crate::body_memory::MemoryShare;
 use crate::error::{ApiError, ProtocolError};
 
 /// The longest body, in bytes. Images travel in it; no provider takes longer requests of this kind.
@@ -70,9 +70,9 @@ mod tests {
     use futures_util::stream;
     use http::HeaderValue;
 
-    use super::super::body_memory::{BodyKind, BodyMemory};
     use super::super::turns::{Turns, tests::merchant};
     use super::*;
+    use crate::body_memory::{BodyKind, BodyMemory};
 
     async fn read(content_type: &'static str, body: Body) -> Result<Bytes, ApiError> {
         let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(content_type))]);

@@ -6,16 +6,15 @@ use std::sync::Arc;
 use axum::extract::FromRequestParts;
 use farthing_core::ids::MerchantId;
 use farthing_core::partition::Partition;
+use farthing_core::secret::KeyHash;
 use farthing_core::state::{SpendKey, State, StateKey};
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
 
-use super::rate_limit;
 use super::response_headers::Notes;
 use crate::app::App;
 use crate::caller_address::CallerAddress;
-use crate::caller_key::CallerKey;
 use crate::error::{ApiError, AuthError, LimitError};
 use crate::peers::FromGateway;
 use crate::serve::CallInFlight;
@@ -32,10 +31,9 @@ impl FromRequestParts<Arc<App>> for Merchant {
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, ApiError> {
         let hash = app.server_key.hash(bearer(&parts.headers)?);
-        let caller = CallerKey::from(&hash);
-        match counted(parts, app, StateKey::SecretKey(hash)).await? {
+        match state(parts, app, StateKey::SecretKey(hash.clone())).await? {
             Some((_, State::SecretKey(key))) => {
-                CallInFlight::belongs_to(key.merchant_id, caller, &parts.extensions).await?;
+                count(parts, app, key.merchant_id, &hash).await?;
                 Ok(Self { merchant_id: key.merchant_id })
             }
             Some(_) | None => Err(ApiError::Auth(AuthError::SecretKeyInvalid)),
@@ -43,26 +41,32 @@ impl FromRequestParts<Arc<App>> for Merchant {
     }
 }
 
-/// Counts the call against the key's rate limit. Returns the state under the key's hash, with its partition; `None` for an
-/// unknown key, which is not counted.
-async fn counted(parts: &Parts, app: &App, key: StateKey) -> Result<Option<(Partition, State)>, ApiError> {
-    let ((_, hash), address) = (key.stored(), CallerAddress::of_request(parts));
-    let Some(found) = app.known_keys.state(key, address, &app.ledger, &app.reads).await? else {
-        return Ok(None);
-    };
+/// The state under the key's hash, with its partition; `None` for an unknown key.
+async fn state(parts: &Parts, app: &App, key: StateKey) -> Result<Option<(Partition, State)>, ApiError> {
+    app.known_keys.state(key, CallerAddress::of_request(parts), &app.ledger, &app.reads).await
+}
+
+/// Counts a call that is made with the merchant's key of this hash: as one in flight, which may have to wait for others of
+/// the merchant, and then against the key's rate limit.
+async fn count(parts: &Parts, app: &App, merchant_id: MerchantId, hash: &KeyHash) -> Result<(), ApiError> {
+    let notes = parts.extensions.get::<Notes>();
+    if let Some(notes) = notes {
+        notes.merchant(merchant_id);
+    }
+    CallInFlight::belongs_to(merchant_id, hash.into(), &parts.extensions).await?;
     if parts.extensions.get::<FromGateway>().is_some() {
         // The gateway that passed the call on has counted it.
-        return Ok(Some(found));
+        return Ok(());
     }
-    let status = rate_limit::count_call(app, &hash).await?;
-    if let Some(notes) = parts.extensions.get::<Notes>() {
+    let status = app.rate_limits.count_call(app, hash).await?;
+    if let Some(notes) = notes {
         notes.rate_limit(status);
     }
     match status.retry_after_seconds {
         Some(retry_after_seconds) => {
             Err(ApiError::Limit(LimitError::RateLimitExceeded { retry_after_seconds }))
         }
-        None => Ok(Some(found)),
+        None => Ok(()),
     }
 }
 
@@ -84,19 +88,18 @@ impl FromRequestParts<Arc<App>> for Caller {
             return Merchant::from_request_parts(parts, app).await.map(Self::Merchant);
         }
         let hash = app.server_key.hash(token);
-        let caller = CallerKey::from(&hash);
-        let found = counted(parts, app, StateKey::SpendKeyHash(hash)).await?;
+        let found = state(parts, app, StateKey::SpendKeyHash(hash.clone())).await?;
         let Some((partition, State::SpendKeyHash(id))) = found else {
             return Err(ApiError::Auth(AuthError::SpendKeyInvalid));
         };
         match app.ledger.states(partition, [StateKey::SpendKey(id), StateKey::Spending(id)]).await? {
             [Some(State::SpendKey(key)), Some(State::Spending(spending))] => {
+                count(parts, app, key.merchant_id, &hash).await?;
                 if let Some(customer) = key.customer_id
                     && app.ledger.state(partition, StateKey::Customer(customer)).await?.is_none()
                 {
                     return Err(ApiError::Auth(AuthError::SpendKeyInvalid));
                 }
-                CallInFlight::belongs_to(key.merchant_id, caller, &parts.extensions).await?;
                 key.check_usable(spending.instant(app.merchants_now(key.merchant_id).await?))?;
                 Ok(Self::SpendKey(key))
             }

@@ -1,6 +1,7 @@
-//! Request bodies as JSON text of at most 1 MiB, and responses as JSON.
+//! Request bodies as JSON text of at most 1 MiB, and responses as JSON. A long body takes a share of its merchant's memory.
 
 use std::fmt::Display;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,48 +21,81 @@ use utoipa::openapi::schema::{KnownFormat, SchemaFormat, Type};
 use utoipa::openapi::{Object, RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
+use super::response_headers::Notes;
 use crate::app::App;
+use crate::body_memory::{BodyKind, MemoryShare};
 use crate::error::{ApiError, ProtocolError};
 use crate::idempotency::StoredResponse;
 
 /// The largest body of the standard endpoints, in bytes.
 const MAX_BODY_BYTES: usize = 1024 * 1024;
 
-/// The text of a JSON body; an empty body counts as `{}`.
+/// The text of an empty body.
+const EMPTY: &str = "{}";
+
+/// The text of a JSON body; an empty body counts as `{}`. To be extracted after the merchant, who has the memory for it.
 #[derive(Debug)]
-pub(super) struct JsonText(pub(super) String);
+pub(super) struct JsonText(Bytes);
+
+impl Deref for JsonText {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        std::str::from_utf8(&self.0).expect("it was checked when it was read")
+    }
+}
 
 impl FromRequest<Arc<App>> for JsonText {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, ApiError> {
         let (parts, body) = request.into_parts();
-        let bytes = collect(app.timeouts.body, &parts.headers, body).await?;
-        json_text(&parts.headers, &bytes).map(|text| Self(text.to_owned()))
+        let notes = parts.extensions.get::<Notes>();
+        let share = notes.and_then(|notes| notes.memory(&app.body_memory, BodyKind::Request));
+        let body = collect(app.timeouts.body, &parts.headers, body, share).await?;
+        let is_empty = json_text(&parts.headers, &body)? == EMPTY;
+        Ok(Self(if is_empty { Bytes::from_static(EMPTY.as_bytes()) } else { body }))
     }
 }
 
-/// Reads a whole body of at most [`MAX_BODY_BYTES`], which must be received within `timeout`.
-pub(super) async fn collect(timeout: Duration, headers: &HeaderMap, body: Body) -> Result<Bytes, ApiError> {
+/// Reads a whole body of at most [`MAX_BODY_BYTES`], which must be received within `timeout` and takes `share`.
+pub(super) async fn collect(
+    timeout: Duration,
+    headers: &HeaderMap,
+    body: Body,
+    share: Option<MemoryShare>,
+) -> Result<Bytes, ApiError> {
     let announced = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
     if announced.is_some_and(|length: usize| length > MAX_BODY_BYTES) {
         return Err(ApiError::Protocol(ProtocolError::BodyTooLarge));
     }
-    let collected = tokio::time::timeout(timeout, Limited::new(body, MAX_BODY_BYTES).collect()).await;
-    let Ok(collected) = collected else {
-        return Err(ApiError::issue([""; 0], "the body was not received in time"));
-    };
-    match collected {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(ApiError::Protocol(ProtocolError::BodyTooLarge)),
-        Err(_) => Err(ApiError::issue([""; 0], "the body ended early")),
+    let too_late = |_| Err(ApiError::issue([""; 0], "the body was not received in time"));
+    tokio::time::timeout(timeout, read_whole(body, share)).await.unwrap_or_else(too_late)
+}
+
+async fn read_whole(body: Body, mut share: Option<MemoryShare>) -> Result<Bytes, ApiError> {
+    let (mut body, mut whole) = (Limited::new(body, MAX_BODY_BYTES), Vec::new());
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| match error.downcast::<LengthLimitError>() {
+            Ok(_) => ApiError::Protocol(ProtocolError::BodyTooLarge),
+            Err(_) => ApiError::issue([""; 0], "the body ended early"),
+        })?;
+        let Ok(data) = frame.into_data() else { continue };
+        if let Some(share) = &mut share {
+            share.grow_to(whole.len() + data.len())?;
+        }
+        whole.extend_from_slice(&data);
     }
+    Ok(match share {
+        Some(share) => share.kept_by(whole),
+        None => whole.into(),
+    })
 }
 
 /// The text of a whole JSON body; an empty one counts as `{}`.
 pub(super) fn json_text<'a>(headers: &HeaderMap, bytes: &'a [u8]) -> Result<&'a str, ApiError> {
     if bytes.is_empty() {
-        return Ok("{}");
+        return Ok(EMPTY);
     }
     if !is_json(headers) {
         return Err(ApiError::Protocol(ProtocolError::ContentTypeUnsupported));
@@ -220,17 +254,17 @@ mod tests {
         const TIMEOUT: Duration = Duration::from_secs(30);
         for pause in [TIMEOUT * 2, TIMEOUT / 4] {
             let started = Instant::now();
-            let refused = collect(TIMEOUT, &HeaderMap::new(), endless(pause)).await.unwrap_err();
+            let refused = collect(TIMEOUT, &HeaderMap::new(), endless(pause), None).await.unwrap_err();
             assert_eq!((refused.code(), started.elapsed()), ("validation_error", TIMEOUT));
         }
         let body = Body::from("{}");
-        assert_eq!(collect(TIMEOUT, &HeaderMap::new(), body).await.unwrap(), "{}");
+        assert_eq!(collect(TIMEOUT, &HeaderMap::new(), body, None).await.unwrap(), "{}");
     }
 
     #[tokio::test]
     async fn a_body_is_refused_above_its_bound_whether_or_not_it_announces_its_length() {
         let refused = |headers: HeaderMap, body: Body| async move {
-            collect(Duration::MAX, &headers, body).await.map_err(|error| error.code())
+            collect(Duration::MAX, &headers, body, None).await.map_err(|error| error.code())
         };
         let announced = HeaderMap::from_iter([(CONTENT_LENGTH, HeaderValue::from(MAX_BODY_BYTES + 1))]);
         let pending = Body::from_stream(stream::pending::<Result<Bytes, axum::Error>>());

@@ -33,6 +33,7 @@ use std::sync::Arc;
 
 use utoipa_axum::router::OpenApiRouter;
 
+pub(crate) use self::rate_limit::RateLimits;
 pub(crate) use self::response_headers::{keep_conventions, method_not_allowed, route_not_found};
 pub(crate) use self::webhooks::Payloads;
 use crate::app::App;

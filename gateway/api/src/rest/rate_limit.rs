@@ -1,11 +1,20 @@
 //! The rate limit of the standard endpoints: calls per key and minute (interface.md, Limits). The database counts them in
 //! fixed windows. Invariant: the limit is exact across all gateways, and only existing keys are counted.
+//! The calls of a key are counted one after the other, so that those of one key take one connection; and none is counted
+//! until the end of a window that is full.
+
+use std::time::Duration;
 
 use deadpool_postgres::Object;
+use farthing_core::secret::KeyHash;
+use quick_cache::sync::Cache;
+use tokio::time::Instant;
 
 use crate::app::App;
+use crate::caller_key::CallerKey;
 use crate::db::within;
 use crate::error::ApiError;
+use crate::limit_per::LimitPer;
 
 /// Calls per key and window.
 const CALLS_PER_WINDOW: u32 = 1000;
@@ -50,10 +59,75 @@ impl RateLimitStatus {
     }
 }
 
-/// Counts a call with the existing key of this hash. Returns the key's use.
-pub(super) async fn count_call(app: &App, key_hash: &str) -> Result<RateLimitStatus, ApiError> {
-    let connection = app.connection().await?;
-    within(count(&connection, key_hash)).await
+/// The most keys whose full window is remembered. The calls of the others are counted in vain.
+const MAX_FULL: usize = 16_384;
+
+/// The keys whose calls are counted.
+#[derive(Debug)]
+pub(crate) struct RateLimits {
+    counting: LimitPer<CallerKey>,
+    full: Cache<CallerKey, FullWindow>,
+}
+
+impl Default for RateLimits {
+    fn default() -> Self {
+        Self { counting: LimitPer::new(1), full: Cache::new(MAX_FULL) }
+    }
+}
+
+/// A window without calls left.
+#[derive(Debug, Clone, Copy)]
+struct FullWindow {
+    reset_unix_seconds: u64,
+    /// The window has not ended before.
+    until: Instant,
+}
+
+impl FullWindow {
+    fn of(status: RateLimitStatus) -> Option<Self> {
+        // The database told whole seconds: the window may end up to one earlier.
+        let seconds = status.retry_after_seconds?.saturating_sub(1);
+        let until = Instant::now() + Duration::from_secs(seconds);
+        Some(Self { reset_unix_seconds: status.reset_unix_seconds, until })
+    }
+
+    /// What the window tells a further call; `None` once it may have ended.
+    fn status(self) -> Option<RateLimitStatus> {
+        let left = self.until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())?;
+        Some(RateLimitStatus {
+            limit: CALLS_PER_WINDOW,
+            remaining: 0,
+            reset_unix_seconds: self.reset_unix_seconds,
+            retry_after_seconds: Some(left.as_secs() + 1),
+        })
+    }
+}
+
+impl RateLimits {
+    /// The status of a key that has no calls left in the present window, as far as this gateway knows.
+    fn full(&self, key: CallerKey) -> Option<RateLimitStatus> {
+        self.full.get(&key)?.status()
+    }
+
+    /// Counts a call with the existing key of this hash. Returns the key's use.
+    pub(super) async fn count_call(&self, app: &App, hash: &KeyHash) -> Result<RateLimitStatus, ApiError> {
+        let key = CallerKey::from(hash);
+        if let Some(full) = self.full(key) {
+            return Ok(full);
+        }
+        let turn = self.counting.of(key).acquire_owned().await;
+        // The call before this one may have filled the window.
+        if let Some(full) = self.full(key) {
+            return Ok(full);
+        }
+        let connection = app.connection().await?;
+        let status = within(count(&connection, hash.as_str())).await?;
+        if let Some(full) = FullWindow::of(status) {
+            self.full.insert(key, full);
+        }
+        drop(turn);
+        Ok(status)
+    }
 }
 
 async fn count(connection: &Object, key_hash: &str) -> Result<RateLimitStatus, ApiError> {
@@ -78,5 +152,19 @@ mod tests {
         assert_eq!((refused.remaining, refused.retry_after_seconds), (0, Some(20)));
         // The clock stepped, or the call waited until the next window.
         assert_eq!(RateLimitStatus::new(CALLS_PER_WINDOW + 1, 60, 130).retry_after_seconds, Some(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_full_window_is_remembered_until_it_may_have_ended() {
+        assert!(FullWindow::of(RateLimitStatus::new(CALLS_PER_WINDOW, 60, 100)).is_none());
+        let told = RateLimitStatus::new(CALLS_PER_WINDOW + 1, 60, 100);
+        let full = FullWindow::of(told).unwrap();
+        assert_eq!(full.status(), Some(told));
+        tokio::time::advance(Duration::from_millis(18_500)).await;
+        let later = full.status().unwrap();
+        assert_eq!((later.reset_unix_seconds, later.retry_after_seconds), (120, Some(1)));
+        // The database's second 100 may have been nearly over.
+        tokio::time::advance(Duration::from_millis(500)).await;
+        assert_eq!(full.status(), None);
     }
 }

@@ -2,12 +2,14 @@
 //! their answer; the error envelope in place of hyper's own bare answer to a request head that it cannot read; and a reset
 //! in place of an end that would pass for the end of an unfinished response. Hyper's own answers are the bytes written
 //! while no handler is responding.
+//! Hyper takes up to several hundred KiB of a response before its caller reads any of it. A call with a long response is in
+//! flight until all of it is sent, so that the limits of calls also bound this memory.
 
 use std::future::Future as _;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -30,6 +32,10 @@ use crate::headers::SERVICE_REQUEST_ID;
 const LINGER: Duration = Duration::from_secs(5);
 const MAX_LINGER_BYTES: usize = 16 * 1024 * 1024;
 
+/// A call with a longer response is in flight until all of it is sent. The end of a shorter one is noted before its caller
+/// has it, so that the caller's next call never finds it still in flight.
+const SHORT_RESPONSE: usize = 64 * 1024;
+
 /// Who produces the bytes being written: hyper or a handler. Also whether the last request's body was left unread, and
 /// whether its response is unfinished.
 #[derive(Debug, Clone, Default)]
@@ -41,6 +47,8 @@ struct Exchange {
     is_unread: AtomicBool,
     /// Whether the end of the connection would pass for the end of a response of which not all was sent.
     ending: AtomicU8,
+    /// The call whose long response hyper has, but may not have written.
+    unsent: Mutex<Option<CallInFlight>>,
 }
 
 /// All of the response was sent, or its end is told from the end of the connection.
@@ -76,9 +84,16 @@ impl Speaker {
 
     /// Everything written so far has been sent.
     fn flushed(&self) {
-        for (of, from, to) in [(&self.0.phase, FLUSHING, HYPER), (&self.0.ending, TO_BE_SENT, SENT)] {
-            let _ = of.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed);
+        let Exchange { phase, ending, .. } = &*self.0;
+        let _ = ending.compare_exchange(TO_BE_SENT, SENT, Ordering::Relaxed, Ordering::Relaxed);
+        if phase.compare_exchange(FLUSHING, HYPER, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            self.unsent(None);
         }
+    }
+
+    /// Notes the call whose response is to be sent. The one before it has ended.
+    fn unsent(&self, call: Option<CallInFlight>) {
+        *self.0.unsent.lock().unwrap_or_else(PoisonError::into_inner) = call;
     }
 }
 
@@ -87,7 +102,8 @@ impl Speaker {
 pub(super) struct HandlerResponse(Speaker);
 
 impl HandlerResponse {
-    /// The response's body, to a request of `version`. The response, and `call` with it, ends when it is dropped.
+    /// The response's body, to a request of `version`. The response ends when it is dropped, and `call` with it or with the
+    /// last byte.
     pub(super) fn until_end_of(
         self,
         body: Body,
@@ -98,7 +114,7 @@ impl HandlerResponse {
         let ends_with_connection = version < Version::HTTP_11 && body.size_hint().exact().is_none();
         let ending = if ends_with_connection { UNFINISHED } else { SENT };
         self.0.0.ending.store(ending, Ordering::Relaxed);
-        HandlerBody { body, response: self, _call: call }
+        HandlerBody { body, passed: 0, response: self, call }
     }
 }
 
@@ -112,8 +128,18 @@ impl Drop for HandlerResponse {
 #[derive(Debug)]
 pub(super) struct HandlerBody {
     body: Body,
+    /// The bytes that hyper has taken.
+    passed: usize,
     response: HandlerResponse,
-    _call: Option<CallInFlight>,
+    call: Option<CallInFlight>,
+}
+
+impl Drop for HandlerBody {
+    fn drop(&mut self) {
+        if self.passed > SHORT_RESPONSE {
+            self.response.0.unsent(self.call.take());
+        }
+    }
 }
 
 impl HttpBody for HandlerBody {
@@ -126,6 +152,9 @@ impl HttpBody for HandlerBody {
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
         let is_cut = matches!(frame, Some(Err(_)));
+        if let Some(Ok(frame)) = &frame {
+            self.passed = self.passed.saturating_add(frame.data_ref().map_or(0, Bytes::len));
+        }
         if !is_cut && (frame.is_none() || self.body.is_end_stream()) {
             let ending = &self.response.0.0.ending;
             let _ = ending.compare_exchange(UNFINISHED, TO_BE_SENT, Ordering::Relaxed, Ordering::Relaxed);

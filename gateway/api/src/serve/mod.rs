@@ -262,6 +262,9 @@ mod tests {
     /// The response body to `GET /unsized`, whose length is not known before its end. Hyper takes all of it at once.
     const UNSIZED: usize = 256 * 1024;
 
+    /// The response body to `GET /short`, which the connection does not hold, but hyper does.
+    const SHORT: usize = 2 * BUFFERED;
+
     fn of_unknown_length() -> Body {
         let pieces = (0..8).map(|_| Ok::<_, Infallible>(vec![b'x'; UNSIZED / 8]));
         Body::from_stream(futures_util::stream::iter(pieces))
@@ -270,26 +273,33 @@ mod tests {
     fn answering(
         router: Router,
         speaker: Speaker,
+        calls: CallsInFlight,
         new_id: fn() -> RequestId,
     ) -> impl Service<Request<Incoming>, Response = Response<HandlerBody>, Error = Infallible, Future: Send>
     {
         let address = CallerAddress::of(IpAddr::from([127, 0, 0, 1]));
         let caller = Caller { address, introduction: None };
-        service(router, speaker, (CallsInFlight::new(LIMITS), Gauge::default()), caller, new_id)
+        service(router, speaker, (calls, Gauge::default()), caller, new_id)
     }
 
     /// The caller's end of a new connection, and the instant at which the gateway closes it.
     fn connect() -> (DuplexStream, JoinHandle<Instant>) {
+        connect_beside(&CallsInFlight::new(LIMITS))
+    }
+
+    /// The same at a gateway with these calls.
+    fn connect_beside(calls: &CallsInFlight) -> (DuplexStream, JoinHandle<Instant>) {
         let (caller, gateway) = duplex(BUFFERED);
         let new_id = || RequestId::new(Ulid::nil());
         let speaker = Speaker::default();
         let router = Router::new()
             .route("/", get(|| async { "hello" }))
             .route("/unsized", get(|| async { of_unknown_length() }))
+            .route("/short", get(|| async { vec![b'x'; SHORT] }))
             .route("/long", get(|| async { vec![b'x'; LONG] }));
         let stream = CallerConnection::new(gateway, speaker.clone(), STALL_TIMEOUT, new_id);
         let connection = http(HEAD_TIMEOUT, LIMITS)
-            .serve_connection(TokioIo::new(stream), answering(router, speaker, new_id));
+            .serve_connection(TokioIo::new(stream), answering(router, speaker, calls.clone(), new_id));
         let ended = tokio::spawn(async move {
             let _ = connection.await;
             Instant::now()
@@ -358,6 +368,35 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_call_with_a_long_response_is_in_flight_until_its_caller_has_read_it() {
+        /// Sends a call, and reads the first line of its response.
+        async fn status(caller: &mut DuplexStream, path: &str) -> String {
+            let request = format!("GET {path} HTTP/1.1\r\nhost: a\r\n\r\n");
+            caller.write_all(request.as_bytes()).await.unwrap();
+            let mut line = Vec::new();
+            while !line.ends_with(b"\r\n") {
+                line.push(caller.read_u8().await.unwrap());
+            }
+            String::from_utf8(line).unwrap()
+        }
+        for (path, meanwhile) in [("/unsized", "503"), ("/long", "503"), ("/short", "200"), ("/", "200")] {
+            let calls = CallsInFlight::new(LIMITS);
+            let (mut caller, ended) = connect_beside(&calls);
+            assert!(status(&mut caller, path).await.contains(" 200 "), "{path}");
+            // Hyper has all it takes.
+            sleep(STALL_TIMEOUT / 2).await;
+            let (mut other, _) = connect_beside(&calls);
+            let answered = status(&mut other, "/").await;
+            assert!(answered.contains(meanwhile), "{path}: {answered}");
+            drop(caller.shutdown().await);
+            tokio::io::copy(&mut caller, &mut tokio::io::sink()).await.unwrap();
+            ended.await.unwrap();
+            let (mut other, _) = connect_beside(&calls);
+            assert!(status(&mut other, "/").await.contains(" 200 "), "{path}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_slow_handler_is_not_a_stalled_caller() {
         let (mut caller, gateway) = duplex(BUFFERED);
         let speaker = Speaker::default();
@@ -368,8 +407,10 @@ mod tests {
         let router = Router::new().route("/", get(slow));
         let new_id = || RequestId::new(Ulid::nil());
         let stream = CallerConnection::new(gateway, speaker.clone(), STALL_TIMEOUT, new_id);
-        let connection = http(HEAD_TIMEOUT, LIMITS)
-            .serve_connection(TokioIo::new(stream), answering(router, speaker, new_id));
+        let connection = http(HEAD_TIMEOUT, LIMITS).serve_connection(
+            TokioIo::new(stream),
+            answering(router, speaker, CallsInFlight::new(LIMITS), new_id),
+        );
         let ended = tokio::spawn(async move { connection.await.is_ok() });
         caller.write_all(b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await.unwrap();
         let mut answer = String::new();

@@ -39,6 +39,7 @@ pub use self::connections::{
 };
 use self::instance::{Instance, instance, wait_for_states};
 use crate::app::App;
+use crate::body_memory::BodyMemory;
 use crate::checkout::{self, Visits};
 use crate::docs;
 use crate::forward::{self, Decoders, Forwarder, ResponseHeaders};
@@ -48,7 +49,7 @@ use crate::pages::{Pages, PagesUrl};
 use crate::peers::{self, HttpPeers};
 use crate::providers::Providers;
 use crate::read_turns::ReadTurns;
-use crate::rest;
+use crate::rest::{self, RateLimits};
 use crate::serve::{ServerLimits, serve};
 use crate::timeouts::Timeouts;
 
@@ -181,6 +182,8 @@ pub async fn run(
         timeouts,
         known_keys: KnownKeys::new(connections.reads),
         visits: Visits::default(),
+        rate_limits: RateLimits::default(),
+        body_memory: BodyMemory::default(),
         payments,
         metrics: ApiMetrics::new(&metrics),
         traces: config.telemetry.traces.clone(),

@@ -40,7 +40,7 @@ pub(super) async fn update(
     Merchant { merchant_id }: Merchant,
     reads: Reads,
     Named(name): Named,
-    JsonText(json): JsonText,
+    json: JsonText,
 ) -> Result<Reply<Customer>, ApiError> {
     let CustomerEdits { reference_id, metadata, metadata_literals, contact, personal } =
         input::body::<CustomerChangesBody>(&json)?.into();

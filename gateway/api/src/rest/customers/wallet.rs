@@ -43,7 +43,7 @@ pub(super) async fn update(
     State(app): State<Arc<App>>,
     Merchant { merchant_id }: Merchant,
     Named(name): Named,
-    JsonText(json): JsonText,
+    json: JsonText,
 ) -> Result<Reply<Wallet>, ApiError> {
     Ok(Reply::ok(update_customer_wallet(&app, merchant_id, &name, &json, Resource::Customer).await?))
 }

@@ -28,7 +28,7 @@ pub(super) async fn update(
     State(app): State<Arc<App>>,
     Merchant { merchant_id }: Merchant,
     Named(name): Named,
-    JsonText(json): JsonText,
+    json: JsonText,
 ) -> Result<Reply<Meter>, ApiError> {
     // A body that is not a JSON object is refused before the path is looked up.
     input::check_object(&json)?;

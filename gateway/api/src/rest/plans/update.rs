@@ -37,7 +37,7 @@ pub(super) async fn update(
     Merchant { merchant_id }: Merchant,
     reads: Reads,
     Named(name): Named,
-    JsonText(json): JsonText,
+    json: JsonText,
 ) -> Result<Reply<Plan>, ApiError> {
     // A body that is not a JSON object is refused before the path is looked up.
     input::check_object(&json)?;

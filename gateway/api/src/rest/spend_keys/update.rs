@@ -33,7 +33,7 @@ pub(super) async fn update(
     Merchant { merchant_id }: Merchant,
     reads: Reads,
     Named(name): Named,
-    JsonText(json): JsonText,
+    json: JsonText,
 ) -> Result<Reply<SpendKey>, ApiError> {
     let merchants_now = app.merchants_now(merchant_id).await?;
     let edits = input::body::<SpendKeyChangesBody>(&json)?.checked(merchants_now)?;

@@ -45,7 +45,7 @@ pub(super) async fn update(
     Merchant { merchant_id }: Merchant,
     reads: Reads,
     Named(name): Named,
-    JsonText(json): JsonText,
+    json: JsonText,
 ) -> Result<Reply<Subscription>, ApiError> {
     let body: SubscriptionChangesBody = input::body(&json)?;
     let (subscription_id, now) = (named(&name)?, app.now());

@@ -61,7 +61,7 @@ fn edits(app: &App, json: &str) -> Result<AutopayEdits, ApiError> {
 pub(super) async fn update(
     State(app): State<Arc<App>>,
     Merchant { merchant_id }: Merchant,
-    JsonText(json): JsonText,
+    json: JsonText,
 ) -> Result<Reply<Wallet>, ApiError> {
     let edits = edits(&app, &json)?;
     let now = app.now();

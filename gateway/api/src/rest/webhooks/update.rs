@@ -27,7 +27,7 @@ pub(super) async fn update(
     State(app): State<Arc<App>>,
     Merchant { merchant_id }: Merchant,
     Named(name): Named,
-    JsonText(json): JsonText,
+    json: JsonText,
 ) -> Result<Reply<Webhook>, ApiError> {
     let WebhookEdits { name: display_name, url, topics, enabled } = WebhookEdits::read(&json)?;
     let webhook_id = name.parse().map_err(|_| ApiError::NotFound(Resource::Webhook))?;

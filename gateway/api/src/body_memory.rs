@@ -1,6 +1,6 @@
-//! The memory of bodies that must be whole before they pass, because they are converted. It is bounded for a gateway. A
-//! part is kept for requests and one for responses, and a merchant's share falls as others take theirs, so that neither
-//! many requests nor a few merchants take all of it. Short bodies need no share.
+//! The memory of long bodies that a gateway holds whole: those that are converted, and those of the standard endpoints. It
+//! is bounded for a gateway. A part is kept for requests and one for responses, and a merchant's share falls as others take
+//! theirs, so that neither many requests nor a few merchants take all of it. Short bodies need no share.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,7 +11,7 @@ use farthing_shares::{Division, Full, Ratio, Shares};
 use crate::error::{ApiError, GatewayLimit};
 
 /// The bytes of a body that need no share: as many as are read ahead of any call.
-const FREE_BYTES: usize = 256 * 1024;
+pub(crate) const FREE_BYTES: usize = 256 * 1024;
 
 /// What memory is counted in, in bytes.
 const UNIT_BYTES: usize = 64 * 1024;
@@ -42,16 +42,16 @@ const OF_MERCHANT: usize = 64 * MIB;
 
 /// What a long body is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum BodyKind {
+pub(crate) enum BodyKind {
     /// A request, or its converted form.
     Request,
-    /// A response that is converted.
+    /// A response that is converted, or one of a standard endpoint until its caller has received it.
     Response,
 }
 
 impl BodyKind {
     /// All of them, with their names in the metrics.
-    pub(super) const NAMED: [(Self, &'static str); 2] =
+    pub(crate) const NAMED: [(Self, &'static str); 2] =
         [(Self::Request, "request"), (Self::Response, "response")];
 }
 
@@ -102,7 +102,7 @@ impl Taken {
 
 /// The memory of a gateway.
 #[derive(Debug, Clone)]
-pub(super) struct BodyMemory(Arc<Mutex<Taken>>);
+pub(crate) struct BodyMemory(Arc<Mutex<Taken>>);
 
 impl Default for BodyMemory {
     fn default() -> Self {
@@ -113,12 +113,12 @@ impl Default for BodyMemory {
 
 impl BodyMemory {
     /// The share of one body of this merchant. It is empty.
-    pub(super) fn share(&self, merchant_id: MerchantId, kind: BodyKind) -> MemoryShare {
+    pub(crate) fn share(&self, merchant_id: MerchantId, kind: BodyKind) -> MemoryShare {
         MemoryShare { memory: self.clone(), merchant_id, kind, units: 0 }
     }
 
     /// The bytes that bodies of this kind take.
-    pub(super) fn bytes(&self, kind: BodyKind) -> f64 {
+    pub(crate) fn bytes(&self, kind: BodyKind) -> f64 {
         let units = self.lock().of(kind).taken();
         u32::try_from(units * UNIT_BYTES).map_or(f64::INFINITY, f64::from)
     }
@@ -130,7 +130,7 @@ impl BodyMemory {
 
 /// Why a share does not grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum MemoryFull {
+pub(crate) enum MemoryFull {
     /// The bodies of all merchants leave no more to this one.
     #[error("the memory of long bodies is full")]
     All,
@@ -150,7 +150,7 @@ impl From<MemoryFull> for ApiError {
 
 /// The memory of one body, until it is dropped.
 #[derive(Debug)]
-pub(super) struct MemoryShare {
+pub(crate) struct MemoryShare {
     memory: BodyMemory,
     merchant_id: MerchantId,
     kind: BodyKind,
@@ -159,7 +159,7 @@ pub(super) struct MemoryShare {
 
 impl MemoryShare {
     /// Makes room for a body of so many bytes in all.
-    pub(super) fn grow_to(&mut self, bytes: usize) -> Result<(), MemoryFull> {
+    pub(crate) fn grow_to(&mut self, bytes: usize) -> Result<(), MemoryFull> {
         let units = bytes.saturating_sub(FREE_BYTES).div_ceil(UNIT_BYTES);
         let more = units.saturating_sub(self.units);
         if more > 0 {
@@ -170,7 +170,7 @@ impl MemoryShare {
     }
 
     /// `bytes` beside this body, which have a share of their own as long as they exist.
-    pub(super) fn keep(&self, bytes: Vec<u8>) -> Result<Bytes, MemoryFull> {
+    pub(crate) fn keep(&self, bytes: Vec<u8>) -> Result<Bytes, MemoryFull> {
         if bytes.len() <= FREE_BYTES {
             return Ok(bytes.into());
         }
@@ -180,8 +180,8 @@ impl MemoryShare {
     }
 
     /// `bytes`, which keep the share as long as they exist.
-    pub(super) fn kept_by(self, bytes: Vec<u8>) -> Bytes {
-        Bytes::from_owner(Kept { bytes, _share: self })
+    pub(crate) fn kept_by(self, bytes: impl Into<Bytes>) -> Bytes {
+        Bytes::from_owner(Kept { bytes: bytes.into(), _share: self })
     }
 }
 
@@ -195,7 +195,7 @@ impl Drop for MemoryShare {
 
 /// Bytes with the share that they take.
 struct Kept {
-    bytes: Vec<u8>,
+    bytes: Bytes,
     _share: MemoryShare,
 }
 
@@ -207,7 +207,7 @@ impl AsRef<[u8]> for Kept {
 
 /// Does `work` on a body of `length` bytes, of which there is much if the body is long. Other tasks of this thread then go
 /// on at another one.
-pub(super) fn beside_others<T>(length: usize, work: impl FnOnce() -> T) -> T {
+pub(crate) fn beside_others<T>(length: usize, work: impl FnOnce() -> T) -> T {
     use tokio::runtime::{Handle, RuntimeFlavor};
     let has_threads =
         Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread);
@@ -215,15 +215,20 @@ pub(super) fn beside_others<T>(length: usize, work: impl FnOnce() -> T) -> T {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
-    use super::super::turns::tests::merchant;
+    use ulid::Ulid;
+
     use super::*;
+
+    fn merchant(number: u128) -> MerchantId {
+        MerchantId::new(Ulid::from_parts(1, number))
+    }
 
     /// Whether `work` lets other tasks of its thread go on at another one. A set of local tasks cannot be moved, so such
     /// work panics in one.
-    pub(in crate::forward) fn is_beside_others(work: impl FnOnce()) -> bool {
+    pub(crate) fn is_beside_others(work: impl FnOnce()) -> bool {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
         let local = tokio::task::LocalSet::new();
         runtime.block_on(local.run_until(async { catch_unwind(AssertUnwindSafe(work)).is_err() }))
