@@ -76,7 +76,9 @@ pub use self::delete_webhook::DeleteWebhook;
 pub use self::edit::Edit;
 pub use self::issue_secret_key::IssueSecretKey;
 pub use self::millisecond::to_millisecond;
-pub use self::open_request::{Billing, Caller, CustomerRef, MeterRef, OpenAgain, OpenRequest, Opened};
+pub use self::open_request::{
+    Billing, Caller, CustomerRef, FindOpen, MeterRef, OpenAgain, OpenRequest, Opened,
+};
 pub use self::pay_checkout_session::PayCheckoutSession;
 pub use self::payee::Payee;
 pub use self::personal_data::{PersonalChange, PersonalData};

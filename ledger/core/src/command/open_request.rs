@@ -11,7 +11,8 @@ use super::bill::{self, Conditions, RequestSettings};
 use super::decision::{Command, DecideError, Decision, metadata_bytes};
 use super::key_limits::KeyLimits;
 use super::refusal::{
-    CustomerRefusal, MeterRefusal, Refusal, SecretKeyRefusal, SpendKeyRefusal, WalletRefusal, WalletShortfall,
+    CustomerRefusal, MeterRefusal, Refusal, RequestRefusal, SecretKeyRefusal, SpendKeyRefusal, WalletRefusal,
+    WalletShortfall,
 };
 use crate::event::{self, Charge, Event, Hold, Parties, ProviderKeyType};
 use crate::hold_scope::CreditScope;
@@ -21,7 +22,7 @@ use crate::model_price::ListPrice;
 use crate::period::period_around;
 use crate::pricing::SizeHint;
 use crate::secret::{self, KeyHash};
-use crate::state::{CEILING, Customer, Holder, Merchant, Missing, StateCache};
+use crate::state::{AdmittedRequest, CEILING, Customer, Holder, Merchant, Missing, StateCache};
 
 /// The caller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -364,14 +365,40 @@ impl Command for OpenAgain {
     /// A request that is open needs no second opening. One that has ended is not asked for again: only a request that is
     /// known to be open is ended.
     fn decide(&self, states: &StateCache) -> Result<Decision<Opened>, DecideError> {
-        let Some(request) = states.request(self.0.request_id)? else { return self.0.decide(states) };
-        let on_disconnect = request.opened.terms.as_ref().map(|terms| terms.price.on_disconnect);
-        Ok(Decision::already(Opened {
-            merchant_id: request.merchant_id,
-            hold: request.opened.hold,
-            on_disconnect: on_disconnect.unwrap_or_default(),
-            customer_id: request.opened.parties.customer_id,
-            spend_key_id: request.opened.spend_key.map(|key| key.spend_key_id),
-        }))
+        match states.request(self.0.request_id)? {
+            Some(request) => Ok(Decision::already(outcome_of(request))),
+            None => self.0.decide(states),
+        }
+    }
+}
+
+/// Finds the outcome of an [`OpenRequest`] that was decided before. Opens nothing: a request that has ended since is not open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FindOpen(pub RequestId);
+
+impl Command for FindOpen {
+    type Outcome = Opened;
+
+    fn text_bytes(&self) -> usize {
+        0
+    }
+
+    fn decide(&self, states: &StateCache) -> Result<Decision<Opened>, DecideError> {
+        match states.request(self.0)? {
+            Some(request) => Ok(Decision::already(outcome_of(request))),
+            None => Err(RequestRefusal::NotOpen.into()),
+        }
+    }
+}
+
+/// The outcome of the opening of an open request.
+fn outcome_of(request: &AdmittedRequest) -> Opened {
+    let on_disconnect = request.opened.terms.as_ref().map(|terms| terms.price.on_disconnect);
+    Opened {
+        merchant_id: request.merchant_id,
+        hold: request.opened.hold,
+        on_disconnect: on_disconnect.unwrap_or_default(),
+        customer_id: request.opened.parties.customer_id,
+        spend_key_id: request.opened.spend_key.map(|key| key.spend_key_id),
     }
 }

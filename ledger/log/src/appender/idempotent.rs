@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::batch::{AppendBatch, Claims};
 use super::job::{DecideResult, Job, Waiter, decide, missing_state};
 use super::{Appender, Error};
-use farthing_core::command::{Command, OpenAgain, OpenRequest, Opened, Refusal};
+use farthing_core::command::{Command, FindOpen, OpenRequest, Opened, Refusal};
 use farthing_core::idempotency::{Claim, ClaimId, ClaimStatus, SealedAnswer, StoredClaim};
 use farthing_core::ids::RequestId;
 use farthing_core::state::{Missing, StateCache};
@@ -73,12 +73,13 @@ impl Appender {
             Ok(_) => ClaimRecord::Call(request_id),
             Err(_) => ClaimRecord::Nothing,
         };
-        let outcome = self.submit_idempotent(command.clone(), claim, record).await?;
+        let outcome = self.submit_idempotent(command, claim, record).await?;
         match outcome {
             IdempotentOutcome::Repeated(ClaimStatus::InFlight(open)) if open == request_id => {
-                match self.submit(OpenAgain(command)).await {
+                // It may have ended meanwhile: this message was late then, and must not open it a second time.
+                match self.submit(FindOpen(request_id)).await {
                     Ok(opened) => Ok(IdempotentOutcome::Decided(Ok(opened), None)),
-                    Err(Error::Refused(refusal)) => Ok(IdempotentOutcome::Decided(Err(refusal), None)),
+                    Err(Error::Refused(_)) => Err(Error::Unknown("the call has ended".to_owned())),
                     Err(error) => Err(error),
                 }
             }
