@@ -274,8 +274,13 @@ async fn follow<P: Projection>(
             written_at = Instant::now();
             continue;
         };
-        let Folded { batches, events, stopped } = fold::<P>(page.runs(), *max_events, &mut seen);
+        let Folded { batches, events, ends, stopped } = fold::<P>(page.runs(), *max_events, &mut seen);
         progress.folded(events);
+        if events < page.len() {
+            for end in ends {
+                follower.stopped_at(end);
+            }
+        }
         if stopped.is_some() || !batches.is_empty() || written_at.elapsed() > IDLE_CHECKPOINT {
             // Before they are written: what is projected again is reported again, and none is left out.
             raise_alarms(&batches, progress);
@@ -321,11 +326,13 @@ pub(crate) async fn next_page(
 }
 
 /// What was folded.
-pub(crate) struct Folded<P> {
+pub(crate) struct Folded<'e, P> {
     /// The batches of the partitions with changes.
     pub(crate) batches: Vec<(Partition, P)>,
     /// The number of events that were folded.
     pub(crate) events: usize,
+    /// The last event of each run that was folded.
+    ends: Vec<&'e Entry>,
     /// The error that stopped it.
     pub(crate) stopped: Option<Error>,
 }
@@ -337,9 +344,9 @@ pub(crate) fn fold<'e, P: Projection>(
     runs: impl Iterator<Item = &'e [Entry]>,
     max_events: usize,
     seen: &mut Positions,
-) -> Folded<P> {
+) -> Folded<'e, P> {
     let (mut batches, mut stopped): (BTreeMap<Partition, P>, _) = (BTreeMap::new(), None);
-    let (mut events, mut rows_left) = (0, max_events.saturating_mul(ROWS_PER_EVENT));
+    let (mut events, mut ends, mut rows_left) = (0, Vec::new(), max_events.saturating_mul(ROWS_PER_EVENT));
     for run in runs {
         let Some(partition) = run.first().map(Entry::partition) else { continue };
         if rows_left == 0 {
@@ -361,18 +368,19 @@ pub(crate) fn fold<'e, P: Projection>(
                 batch.fold(recorded);
             }
             events += append.len();
-            reached = append.last().map(Entry::position);
+            reached = append.last();
         }
         rows_left = rows_left.saturating_sub(batch.rows() - rows_before);
-        if let Some(position) = reached {
-            seen.set(partition, position);
+        if let Some(end) = reached {
+            seen.set(partition, end.position());
+            ends.push(end);
         }
         if stopped.is_some() {
             break;
         }
     }
     let batches = batches.into_iter().filter(|(_, batch)| !batch.is_empty()).collect();
-    Folded { batches, events, stopped }
+    Folded { batches, events, ends, stopped }
 }
 
 /// Reports the doubtful events of batches.

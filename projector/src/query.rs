@@ -19,7 +19,7 @@ use crate::schemas::Schemas;
 
 /// The bytes after which a page ends with fewer items than its limit. Items are as long as their owner made them, and a
 /// page is held in memory until its reader has received it.
-pub(crate) const MAX_PAGE_BYTES: usize = 1024 * 1024;
+pub const MAX_PAGE_BYTES: usize = 1024 * 1024;
 
 /// An error of a query.
 #[derive(Debug, thiserror::Error)]
@@ -130,6 +130,8 @@ pub struct Page<'a> {
     pub cursor: Option<&'a str>,
     /// The largest number of items.
     pub limit: u16,
+    /// About the largest number of bytes.
+    pub max_bytes: usize,
 }
 
 impl Page<'_> {
@@ -165,7 +167,7 @@ pub(crate) struct Start {
 pub struct Listed<T> {
     /// The items, newest first.
     pub items: Vec<T>,
-    /// Whether there are older items. A page may have fewer than its limit then: it ends after [`MAX_PAGE_BYTES`].
+    /// Whether there are older items. A page may have fewer than its limit then: it ends after the bytes of a page.
     pub has_more: bool,
 }
 
@@ -236,7 +238,7 @@ pub(crate) async fn page<R: FromRow>(
     parameters: &[Parameter<'_>],
     page: Page<'_>,
 ) -> Result<Listed<R>, Error> {
-    let FirstRows { rows, is_cut } = db.query_up_to(MAX_PAGE_BYTES, sql, parameters).await?;
+    let FirstRows { rows, is_cut } = db.query_up_to(page.max_bytes, sql, parameters).await?;
     Ok(Listed::cut(read(&rows)?, is_cut, page))
 }
 

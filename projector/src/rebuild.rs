@@ -188,14 +188,17 @@ pub(crate) async fn catch_up<P: Projection>(
                 return Err(Error::LogEnds { partition, position: after, target });
             }
             // The last record batch may end after the target.
-            let wanted = &entries[..missing.min(entries.len())];
-            let Folded { batches, events, stopped } =
-                fold::<P>(std::iter::once(wanted), MAX_EVENTS, &mut seen);
-            new.write(&batches, &seen).await?;
-            if let Some(error) = stopped {
-                return Err(error);
+            let mut wanted = &entries[..missing.min(entries.len())];
+            while !wanted.is_empty() {
+                let Folded { batches, events, stopped, .. } =
+                    fold::<P>(std::iter::once(wanted), MAX_EVENTS, &mut seen);
+                new.write(&batches, &seen).await?;
+                if let Some(error) = stopped {
+                    return Err(error);
+                }
+                folded(events);
+                wanted = &wanted[events..];
             }
-            folded(events);
         }
     }
     Ok(())

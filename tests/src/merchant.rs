@@ -219,6 +219,17 @@ impl Merchant {
         Meter { id: text("meter_id"), slug: text("meter_slug"), secret: text("product_secret") }
     }
 
+    /// So many new spend keys of the merchant.
+    pub async fn spend_keys(&self, count: usize) -> Vec<String> {
+        let mut keys = Vec::new();
+        for number in 0..count {
+            let body = json!({"name": format!("key {number}")});
+            let made = self.post("/v1/spend_keys", &body).await.expect(201);
+            keys.push(made["key"].as_str().expect("a new key is shown").to_owned());
+        }
+        keys
+    }
+
     /// A new meter at a fixed rate per call.
     pub async fn call_meter(&self, rate: &str) -> Meter {
         self.meter(json!({

@@ -60,10 +60,10 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     catch_up(&client, &schemas, partition).await?;
     let rows = PartitionClient::new(&client, &schemas, partition);
     let cursor = args.cursor.map(|id| id.to_string());
-    let page = Page { cursor: cursor.as_deref(), limit: args.limit };
+    let page = Page { cursor: cursor.as_deref(), limit: args.limit, max_bytes: usize::MAX };
     let listed = query::list(rows, args.merchant, page).await.context("cannot list the keys")?;
     // Every merchant has an active key: its last one cannot be revoked.
-    let first = Page { cursor: None, limit: 1 };
+    let first = Page { cursor: None, limit: 1, max_bytes: usize::MAX };
     let exists = !listed.items.is_empty()
         || !query::list(rows, args.merchant, first)
             .await

@@ -32,6 +32,8 @@ const PAGE: usize = 5_000;
 
 /// The number of states that are kept in memory from one page to the next.
 const MAX_CACHED: CacheSize = CacheSize { states: 50_000, bytes: 64 * 1024 * 1024 };
+/// What of them is kept once there are more.
+const KEPT: CacheSize = CacheSize { states: 40_000, bytes: 48 * 1024 * 1024 };
 
 /// The pause between two rounds over the partitions that older gateways still lead.
 const ROUND_INTERVAL: Duration = Duration::from_millis(500);
@@ -312,7 +314,7 @@ impl Builder {
             cache.confirm_stored();
             cache.forget_unknown_keys();
             if cache.size().exceeds(MAX_CACHED) {
-                cache.shrink_to(MAX_CACHED);
+                cache.shrink_to(KEPT);
             }
         }
         self.client.execute(SET_BUILT, &[&partition.number(), &generation(), &epoch]).await?;

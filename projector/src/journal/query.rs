@@ -163,20 +163,29 @@ async fn page_lines(
 ) -> Result<Readable, Error> {
     let mut found = Readable::default();
     let mut places = Places::new(db, merchant, filter, filter.times(), below, wanted).await?;
-    let (mut next, mut bytes) = (Vec::new(), 0);
+    // All that are wanted, until a page of long ones was read that do not pass.
+    let (mut next, mut at_once, mut bytes) = (Vec::new(), wanted, 0);
     while found.stopped.is_none() && found.lines.len() < wanted {
         if next.is_empty() {
             next = places.next(wanted - found.lines.len()).await?;
         }
-        found.is_cut = bytes >= MAX_PAGE_BYTES && !next.is_empty();
-        if found.is_cut || next.is_empty() {
+        if next.is_empty() {
             break;
         }
-        let read = readable_lines(db, MAX_PAGE_BYTES - bytes, &next).await?;
-        next.drain(..read.lines.len().min(next.len()));
+        if bytes >= MAX_PAGE_BYTES {
+            found.is_cut = true;
+            break;
+        }
+        let read = readable_lines(db, MAX_PAGE_BYTES - bytes, &next[..at_once.min(next.len())]).await?;
+        next.drain(..read.lines.len());
+        at_once = if read.is_cut { read.lines.len().max(1) } else { at_once.saturating_mul(2) };
         let passing = read.lines.into_iter().filter(|line| filter.passes(line));
         found.lines.extend(passing.inspect(|line| bytes += line.bytes()));
+        found.is_cut = read.is_cut && !found.lines.is_empty();
         found.stopped = read.stopped;
+        if found.is_cut {
+            break;
+        }
     }
     Ok(found)
 }

@@ -9,7 +9,7 @@ use farthing_core::plan::PlanTerms;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use crate::query::{self, Error, Listed, Page, PartitionClient, text};
+use crate::query::{self, Error, FirstRows, Listed, Page, Parameter, PartitionClient, text};
 use crate::row::{FromRow, ReadColumn as _, Unreadable, row};
 
 /// A plan.
@@ -97,8 +97,10 @@ macro_rules! select_bundles {
 }
 
 /// The bundles of some plans, oldest first.
-pub const BUNDLES_OF: &str =
-    select_bundles!("AND plan_id = ANY ($3::text[] COLLATE \"C\") ORDER BY created_at, credit_bundle_id");
+pub const BUNDLES_OF: &str = select_bundles!(
+    "AND plan_id = ANY ($3::text[] COLLATE \"C\") \
+     ORDER BY array_position($3::text[] COLLATE \"C\", plan_id), created_at, credit_bundle_id"
+);
 
 /// A merchant's bundles, newest first.
 pub const LIST_BUNDLES: &str = select_bundles!(
@@ -129,7 +131,7 @@ pub async fn find(
 ) -> Result<Option<PlanRow>, Error> {
     let merchant = merchant_id.to_string();
     let plans = query::all(db, FIND, &[text(&merchant), text(&id.to_string())]).await?;
-    Ok(complete(db, &merchant, plans).await?.pop())
+    Ok(complete(db, &merchant, plans, usize::MAX).await?.pop())
 }
 
 /// The merchant's plans, newest first.
@@ -141,7 +143,9 @@ pub async fn list(
     let merchant = merchant_id.to_string();
     let start = page.start::<PlanId>(db, CURSOR, &merchant).await?;
     let Listed { items, has_more } = query::list(db, LIST, &[text(&merchant)], &start, page).await?;
-    Ok(Listed { items: complete(db, &merchant, items).await?, has_more })
+    let wanted = items.len();
+    let items = complete(db, &merchant, items, page.max_bytes).await?;
+    Ok(Listed { has_more: has_more || items.len() < wanted, items })
 }
 
 /// All of the merchant's plans, newest first.
@@ -149,7 +153,7 @@ pub async fn all(db: PartitionClient<'_>, merchant_id: MerchantId) -> Result<Vec
     let mut plans: Vec<PlanRow> = Vec::new();
     loop {
         let cursor = plans.last().map(|plan| plan.plan_id.to_string());
-        let page = Page { cursor: cursor.as_deref(), limit: 1_000 };
+        let page = Page { cursor: cursor.as_deref(), limit: 1_000, max_bytes: usize::MAX };
         let listed = list(db, merchant_id, page).await?;
         plans.extend(listed.items);
         if !listed.has_more {
@@ -182,19 +186,33 @@ pub async fn find_bundle(
     query::first(db, FIND_BUNDLE, &[text(&merchant_id.to_string()), text(&id.to_string())]).await
 }
 
-/// The plans with their bundles and the slugs of their meters.
+/// The plans with their bundles and the slugs of their meters: the first ones, up to the one with which their bundles have
+/// `max_bytes`.
 async fn complete(
     db: PartitionClient<'_>,
     merchant: &str,
     mut plans: Vec<PlanRow>,
+    max_bytes: usize,
 ) -> Result<Vec<PlanRow>, Error> {
     if plans.is_empty() {
         return Ok(plans);
     }
     let ids: Vec<String> = plans.iter().map(|plan| plan.plan_id.to_string()).collect();
+    let of = async |ids: &[String], max_bytes| -> Result<(Vec<BundleRow>, bool), Error> {
+        let parameters: [Parameter<'_>; 2] = [text(&merchant), (&ids, Type::TEXT_ARRAY)];
+        let FirstRows { rows, is_cut } = db.query_up_to(max_bytes, BUNDLES_OF, &parameters).await?;
+        Ok((query::read(&rows)?, is_cut))
+    };
+    let (mut rows, is_cut) = of(&ids, max_bytes).await?;
+    if is_cut && let Some(last) = rows.last().map(|bundle| bundle.plan_id) {
+        // The last plan that was read lacks bundles.
+        let whole = plans.iter().position(|plan| plan.plan_id == last).unwrap_or(0);
+        plans.truncate(whole.max(1));
+        if whole == 0 {
+            (rows, _) = of(&ids[..1], usize::MAX).await?;
+        }
+    }
     let mut bundles: BTreeMap<PlanId, Vec<BundleRow>> = BTreeMap::new();
-    let rows: Vec<BundleRow> =
-        query::all(db, BUNDLES_OF, &[text(&merchant), (&ids, Type::TEXT_ARRAY)]).await?;
     for bundle in rows {
         bundles.entry(bundle.plan_id).or_default().push(bundle);
     }

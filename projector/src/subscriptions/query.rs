@@ -202,7 +202,7 @@ pub async fn list(
 /// as well.
 pub async fn older(db: PartitionClient<'_>, merchant_id: MerchantId) -> Result<Vec<ActiveRow>, Error> {
     let merchant = merchant_id.to_string();
-    let page = Page { cursor: None, limit: OLDER_LIMIT };
+    let page = Page { cursor: None, limit: OLDER_LIMIT, max_bytes: usize::MAX };
     let (mut all, mut start): (Vec<ActiveRow>, _) = (Vec::new(), Start::default());
     loop {
         let listed = query::list(db, LIST_OLDER, &[text(&merchant)], &start, page).await?;

@@ -16,11 +16,14 @@ use tokio::net::{TcpSocket, TcpStream};
 
 const MIB: usize = 1024 * 1024;
 
-/// The bytes after which a page ends, with the last item that fits and with what JSON adds.
-const LONGEST_PAGE: usize = 3 * MIB / 2;
+/// The longest page: the bytes after which it ends, the last item and what JSON adds.
+const LONGEST_PAGE: usize = 2 * MIB;
 
 /// Spend keys, whose lists have about 200 kB each.
 const KEYS: usize = 60;
+
+/// Plans, with 100 bundles of about 1 kB each.
+const PLANS: usize = 25;
 
 /// Answers that nobody reads. Those of unbounded pages would have 12 MB each.
 const UNREAD: usize = 60;
@@ -74,6 +77,20 @@ fn a_page_of_long_items_ends_early_and_the_pages_have_all_of_them() {
             events.iter().map(|event| event["body"]["spend_key_id"].as_str().unwrap().to_owned()).collect();
         assert_eq!((events.len(), created), (KEYS, ids));
         assert!((KEYS / 8..KEYS / 2).contains(&count), "{count}");
+        // What belongs to an item counts, too.
+        let name = "\u{1f600}".repeat(255);
+        let bundle = json!({"name": name, "cost": "1", "credit_amount": "1"});
+        let plan = json!({"name": name, "period_amount": "1", "credit_bundles": vec![&bundle; 100]});
+        let mut ids = Vec::new();
+        for _ in 0..PLANS {
+            let made = merchant.post("/v1/plans", &plan).await.expect(201);
+            ids.push(made["plan_id"].as_str().unwrap().to_owned());
+        }
+        let (plans, count) = pages(&merchant, "/v1/plans?limit=100").await;
+        let listed: Vec<_> = plans.iter().map(|plan| plan["plan_id"].as_str().unwrap()).collect();
+        assert!(listed.into_iter().eq(ids.iter().rev().map(String::as_str)), "newest first");
+        assert!(plans.iter().all(|plan| plan["credit_bundles"].as_array().map(Vec::len) == Some(100)));
+        assert!(count > 1, "{count}");
     });
 }
 

@@ -37,11 +37,13 @@ fn a_gateway_whose_pool_of_reads_is_full_is_ready() {
         let merchant = Merchant::of(instance).await;
         let gateway =
             SideGateway::start(instance, &["--read-connections=3", "--allow-address=127.0.0.0/8"]).await;
+        // The calls of one key are counted at one connection.
+        let keys = merchant.spend_keys(8).await;
         merchant.log.sql.batch_execute(HOLD_COUNTS).await.unwrap();
         let (mut callers, is_done) = (JoinSet::new(), Arc::new(AtomicBool::new(false)));
-        for _ in 0..8 {
+        for key in keys {
             let (to, is_done) = (gateway.address, Arc::clone(&is_done));
-            let read = Request::new("GET", "/v1/customers").bearer(&merchant.secret_key);
+            let read = Request::new("GET", "/v1/models").bearer(&key);
             callers.spawn(async move {
                 while !is_done.load(Ordering::SeqCst) {
                     // After 5 s, a read that waits is 503.

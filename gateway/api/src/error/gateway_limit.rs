@@ -44,6 +44,8 @@ gateway_limits! {
     BodyMemoryOfMerchant = "memory of one merchant's long bodies",
     /// Conversions of one merchant at once.
     ConversionsOfMerchant = "conversions of one merchant",
+    /// Calls of one key that wait until they are counted against its rate limit.
+    CountsOfKey = "counts of one key's calls",
     /// Reads at once.
     Reads = "reads at once",
     /// Reads of one merchant at once.

@@ -49,16 +49,20 @@ async fn state(parts: &Parts, app: &App, key: StateKey) -> Result<Option<(Partit
 /// Counts a call that is made with the merchant's key of this hash: as one in flight, which may have to wait for others of
 /// the merchant, and then against the key's rate limit.
 async fn count(parts: &Parts, app: &App, merchant_id: MerchantId, hash: &KeyHash) -> Result<(), ApiError> {
+    if parts.extensions.get::<FromGateway>().is_some() {
+        // The gateway that passed the call on has counted it, and has the memory for its bodies.
+        return CallInFlight::belongs_to(merchant_id, hash.into(), &parts.extensions).await;
+    }
     let notes = parts.extensions.get::<Notes>();
     if let Some(notes) = notes {
         notes.merchant(merchant_id);
     }
-    CallInFlight::belongs_to(merchant_id, hash.into(), &parts.extensions).await?;
-    if parts.extensions.get::<FromGateway>().is_some() {
-        // The gateway that passed the call on has counted it.
-        return Ok(());
-    }
-    let status = app.rate_limits.count_call(app, hash).await?;
+    let status = if let Some(full) = app.rate_limits.full(hash) {
+        full
+    } else {
+        CallInFlight::belongs_to(merchant_id, hash.into(), &parts.extensions).await?;
+        app.rate_limits.count_call(app, hash).await?
+    };
     if let Some(notes) = notes {
         notes.rate_limit(status);
     }

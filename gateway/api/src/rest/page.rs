@@ -1,6 +1,6 @@
 //! Pages of lists, newest first. The cursor of the next page is the id of the last item (completion.md section 1).
 
-use farthing_projector::query::Page;
+use farthing_projector::query::{MAX_PAGE_BYTES, Page};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -34,7 +34,7 @@ impl PageQuery {
 
     /// The page as the queries take it.
     pub(super) fn as_query(&self) -> Page<'_> {
-        Page { cursor: self.cursor(), limit: self.limit() }
+        Page { cursor: self.cursor(), limit: self.limit(), max_bytes: MAX_PAGE_BYTES }
     }
 }
 

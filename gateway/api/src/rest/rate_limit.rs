@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::app::App;
 use crate::caller_key::CallerKey;
 use crate::db::within;
-use crate::error::ApiError;
+use crate::error::{ApiError, GatewayLimit};
 use crate::limit_per::LimitPer;
 
 /// Calls per key and window.
@@ -59,6 +59,9 @@ impl RateLimitStatus {
     }
 }
 
+/// The longest wait for the counts of the same key before.
+const TURN_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// The most keys whose full window is remembered. The calls of the others are counted in vain.
 const MAX_FULL: usize = 16_384;
 
@@ -84,10 +87,12 @@ struct FullWindow {
 }
 
 impl FullWindow {
-    fn of(status: RateLimitStatus) -> Option<Self> {
-        // The database told whole seconds: the window may end up to one earlier.
-        let seconds = status.retry_after_seconds?.saturating_sub(1);
-        let until = Instant::now() + Duration::from_secs(seconds);
+    /// The window of which the database, asked at `asked_at`, has told this.
+    fn of(status: RateLimitStatus, asked_at: Instant) -> Option<Self> {
+        // The database told whole seconds: the window may end up to one earlier. After its clock stepped back, it would be
+        // remembered for longer than a window lasts.
+        let seconds = status.retry_after_seconds?.saturating_sub(1).min(WINDOW_SECONDS.unsigned_abs());
+        let until = asked_at + Duration::from_secs(seconds);
         Some(Self { reset_unix_seconds: status.reset_unix_seconds, until })
     }
 
@@ -105,27 +110,25 @@ impl FullWindow {
 
 impl RateLimits {
     /// The status of a key that has no calls left in the present window, as far as this gateway knows.
-    fn full(&self, key: CallerKey) -> Option<RateLimitStatus> {
-        self.full.get(&key)?.status()
+    pub(super) fn full(&self, hash: &KeyHash) -> Option<RateLimitStatus> {
+        self.full.get(&CallerKey::from(hash))?.status()
     }
 
     /// Counts a call with the existing key of this hash. Returns the key's use.
     pub(super) async fn count_call(&self, app: &App, hash: &KeyHash) -> Result<RateLimitStatus, ApiError> {
         let key = CallerKey::from(hash);
-        if let Some(full) = self.full(key) {
-            return Ok(full);
-        }
-        let turn = self.counting.of(key).acquire_owned().await;
+        let turn = tokio::time::timeout(TURN_TIMEOUT, self.counting.of(key).acquire_owned()).await;
+        let refusal = || ApiError::overloaded_by_merchant(GatewayLimit::CountsOfKey);
+        let Ok(Ok(_turn)) = turn else { return Err(refusal()) };
         // The call before this one may have filled the window.
-        if let Some(full) = self.full(key) {
+        if let Some(full) = self.full(hash) {
             return Ok(full);
         }
-        let connection = app.connection().await?;
+        let (connection, asked_at) = (app.connection().await?, Instant::now());
         let status = within(count(&connection, hash.as_str())).await?;
-        if let Some(full) = FullWindow::of(status) {
+        if let Some(full) = FullWindow::of(status, asked_at) {
             self.full.insert(key, full);
         }
-        drop(turn);
         Ok(status)
     }
 }
@@ -156,15 +159,20 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_full_window_is_remembered_until_it_may_have_ended() {
-        assert!(FullWindow::of(RateLimitStatus::new(CALLS_PER_WINDOW, 60, 100)).is_none());
+        let now = Instant::now();
+        assert!(FullWindow::of(RateLimitStatus::new(CALLS_PER_WINDOW, 60, 100), now).is_none());
         let told = RateLimitStatus::new(CALLS_PER_WINDOW + 1, 60, 100);
-        let full = FullWindow::of(told).unwrap();
+        let full = FullWindow::of(told, now).unwrap();
         assert_eq!(full.status(), Some(told));
         tokio::time::advance(Duration::from_millis(18_500)).await;
         let later = full.status().unwrap();
         assert_eq!((later.reset_unix_seconds, later.retry_after_seconds), (120, Some(1)));
         // The database's second 100 may have been nearly over.
         tokio::time::advance(Duration::from_millis(500)).await;
+        assert_eq!(full.status(), None);
+        let stepped_back = RateLimitStatus::new(CALLS_PER_WINDOW + 1, 100_000, 100);
+        let full = FullWindow::of(stepped_back, Instant::now()).unwrap();
+        tokio::time::advance(Duration::from_mins(1)).await;
         assert_eq!(full.status(), None);
     }
 }

@@ -18,8 +18,10 @@ impl State {
                 lists.into_iter().flatten().map(|list| texts(list)).sum()
             }
             Self::Request(request) => {
-                let pairs = request.opened.metadata.iter();
-                pairs.map(|(key, value)| 2 * TEXT + key.len() + value.len()).sum()
+                let opened = &request.opened;
+                let pairs = opened.metadata.iter().map(|(key, value)| 2 * TEXT + key.len() + value.len());
+                let model = opened.model.as_ref().map_or(0, String::len);
+                pairs.sum::<usize>() + opened.endpoint.len() + model
             }
             _ => 0,
         };

@@ -54,6 +54,9 @@ const CACHED_AFTER_SHRINKING: CacheSize = if cfg!(test) {
     CacheSize { states: 150_000, bytes: 144 * MIB }
 };
 
+/// The bytes of states in memory above which commands wait until the changed ones among them are stored.
+const MAX_CHANGED_BYTES: usize = 512 * MIB;
+
 /// The most states that one load reads, of those that may be long.
 const MAX_LONG_LOADED: usize = 64;
 
@@ -122,6 +125,7 @@ pub(super) struct Term<S: LogStore> {
     /// Loads and stores states, so that neither waits for an append.
     side: Arc<S::Session>,
     states: StateCache,
+    bound: CacheBound,
     /// The head after everything that is decided. Its hash is that of the batch sealed last.
     decided: Head,
     /// The position of the last durable event.
@@ -149,6 +153,7 @@ impl<S: LogStore> Term<S> {
             session,
             side,
             states: StateCache::default(),
+            bound: CacheBound::default(),
             decided: head,
             durable: head.position,
             next: Group::after(head, name),
@@ -249,7 +254,8 @@ impl<S: LogStore> Term<S> {
 
     /// Whether commands wait for a checkpoint.
     fn is_tail_full(&self) -> bool {
-        self.checkpoint_lag() > MAX_TAIL
+        let is_large = || self.has_tail() && self.states.size().bytes > MAX_CHANGED_BYTES;
+        self.checkpoint_lag() > MAX_TAIL || is_large()
     }
 
     /// The number of jobs that the next batch still takes.
@@ -271,7 +277,7 @@ impl<S: LogStore> Term<S> {
         // A batch without commands is not full, so at least one is decided.
         while at < self.next.jobs.len() && !self.next.batch.is_full() {
             // Those of the job before are not needed any more.
-            self.bound_states();
+            self.bound.apply(&mut self.states);
             while let DecideResult::Missing(missing) = self.decide_one(at)? {
                 loads += 1;
                 if loads > MAX_LOADS {
@@ -443,14 +449,7 @@ impl<S: LogStore> Term<S> {
         }
         self.states.forget_unknown_keys();
         // Reads and refusals add states too, and make no checkpoint.
-        self.bound_states();
-    }
-
-    /// Forgets states beyond [`MAX_CACHED`] that are stored.
-    fn bound_states(&mut self) {
-        if self.states.size().exceeds(MAX_CACHED) {
-            self.states.shrink_to(CACHED_AFTER_SHRINKING);
-        }
+        self.bound.apply(&mut self.states);
     }
 
     /// Takes note of the end of a checkpoint; `false` if another leader has taken over.
@@ -461,7 +460,8 @@ impl<S: LogStore> Term<S> {
             Ok(true) => {
                 self.stored = position;
                 self.states.confirm_stored();
-                self.bound_states();
+                self.bound = CacheBound::default();
+                self.bound.apply(&mut self.states);
                 true
             }
             Ok(false) => false,
@@ -503,6 +503,34 @@ impl<S: LogStore> Term<S> {
         match self.committing.take() {
             Some(Committing { jobs, end, .. }) => (jobs, end, next),
             None => (Vec::new(), self.durable, next),
+        }
+    }
+}
+
+/// Bounds the states in memory. Changed states stay until they are stored, and may be more than the bound: then the others
+/// are forgotten once, and again only after as many were loaded as are forgotten otherwise.
+#[derive(Debug)]
+struct CacheBound {
+    /// How much there may be.
+    most: CacheSize,
+}
+
+impl Default for CacheBound {
+    fn default() -> Self {
+        Self { most: MAX_CACHED }
+    }
+}
+
+impl CacheBound {
+    /// Forgets stored states if there are too many.
+    fn apply(&mut self, states: &mut StateCache) {
+        if states.size().exceeds(self.most) {
+            states.shrink_to(CACHED_AFTER_SHRINKING);
+            let (kept, max, after) = (states.size(), MAX_CACHED, CACHED_AFTER_SHRINKING);
+            self.most = CacheSize {
+                states: max.states.max(kept.states + max.states - after.states),
+                bytes: max.bytes.max(kept.bytes + max.bytes - after.bytes),
+            };
         }
     }
 }
@@ -583,10 +611,50 @@ fn panic_message(panic: &(dyn Any + Send)) -> String {
 
 #[cfg(test)]
 mod tests {
-    use farthing_core::ids::{SpendKeyId, WalletId};
+    use farthing_core::command::{Command, DecideError};
+    use farthing_core::ids::{SecretKeyId, SpendKeyId, WalletId};
     use ulid::Ulid;
 
+    use super::super::simulation::{issue, registration};
     use super::*;
+
+    fn carry_out<C: Command>(command: &C, states: &mut StateCache) {
+        let facts = loop {
+            match command.decide(states) {
+                Ok(decision) => break decision.facts,
+                Err(DecideError::Missing(Missing(key))) => states.load(key, None),
+                Err(DecideError::Refused(refusal)) => panic!("{refusal:?}"),
+            }
+        };
+        states.evolve(&facts).unwrap();
+    }
+
+    #[test]
+    fn more_changed_states_than_the_bound_do_not_push_out_all_others_again_and_again() {
+        let (mut states, mut bound) = (StateCache::default(), CacheBound::default());
+        carry_out(&registration(), &mut states);
+        for number in 0..MAX_CACHED.states {
+            carry_out(&issue(SecretKeyId::new(Ulid::from_parts(7, number as u128))), &mut states);
+        }
+        bound.apply(&mut states);
+        let changed = states.len();
+        assert!(changed > MAX_CACHED.states);
+        let other = |number: usize| StateKey::Wallet(WalletId::new(Ulid::from(number as u128)));
+        for number in 0..MAX_CACHED.states {
+            states.load(other(number), None);
+            bound.apply(&mut states);
+            assert!(states.knows(&other(0)), "{number}");
+        }
+        states.load(other(MAX_CACHED.states), None);
+        bound.apply(&mut states);
+        assert_eq!(states.len(), changed, "the others are forgotten");
+        // Once the changed ones are stored, the bound is what it was.
+        states.take_changes();
+        states.confirm_stored();
+        bound = CacheBound::default();
+        bound.apply(&mut states);
+        assert!(states.len() <= MAX_CACHED.states);
+    }
 
     #[test]
     fn one_load_reads_few_long_states_and_always_the_first() {

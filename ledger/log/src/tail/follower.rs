@@ -11,7 +11,7 @@ use super::window::Lookup;
 use super::{Pace, READ_EVENTS, Shared};
 use crate::chain::Hash;
 use crate::positions::Positions;
-use crate::reader::{Error, Reader};
+use crate::reader::{Entry, Error, Reader};
 use crate::record_batch::RecordBatch;
 
 /// A consumer of the tail.
@@ -88,6 +88,12 @@ impl Follower {
                 return Ok(page);
             }
         }
+    }
+
+    /// The consumer went on only as far as `entry` in what it got last: the next event of its partition follows that one.
+    pub fn stopped_at(&self, entry: &Entry) {
+        let (batch, at) = entry.batch();
+        self.follows(batch.partition(), batch.position_of(at), batch.link(at));
     }
 
     /// The next events of the partition must be in the chain of the one at `position`, which has the hash `hash`.

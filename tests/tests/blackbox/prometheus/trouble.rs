@@ -57,11 +57,13 @@ async fn a_call_outlives_its_caller(scene: &Scene, watch: &Watch) {
 
 async fn reads_wait_for_connections(scene: &Scene, watch: &Watch) {
     let sql = sql(scene).await;
+    // The calls of one key are counted at one connection.
+    let keys = scene.merchant.spend_keys(32).await;
     sql.batch_execute(HOLD_COUNTS).await.unwrap();
     let mut callers = JoinSet::new();
-    for _ in 0..32 {
+    for key in keys {
         let to = scene.instance.gateway(0);
-        let read = Request::new("GET", "/v1/customers").bearer(&scene.merchant.secret_key);
+        let read = Request::new("GET", "/v1/models").bearer(&key);
         // After 5 s, a read that waits is 503.
         callers.spawn(async move { while read.send(to).await.is_ok() {} });
     }

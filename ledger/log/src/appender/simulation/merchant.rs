@@ -20,7 +20,7 @@ pub(super) fn server_key() -> ServerKey {
 }
 
 /// The command that issues a secret key of the merchant.
-pub(super) fn issue(secret_key_id: SecretKeyId) -> IssueSecretKey {
+pub(in crate::appender) fn issue(secret_key_id: SecretKeyId) -> IssueSecretKey {
     IssueSecretKey {
         merchant_id: merchant_id(),
         secret_key_id,
@@ -46,7 +46,7 @@ pub(super) fn merchants_wallet() -> WalletId {
 }
 
 /// The command that registers the merchant of all commands.
-pub(super) fn registration() -> RegisterMerchant {
+pub(in crate::appender) fn registration() -> RegisterMerchant {
     let (wallet_id, first_key) = (merchants_wallet(), issue(first_key()));
     RegisterMerchant { wallet_id, name: "a merchant".to_owned(), first_key, now: NOW }
 }

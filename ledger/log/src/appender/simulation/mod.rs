@@ -44,7 +44,7 @@ use self::check::check;
 use self::client::{Answer, Book, Client, Habits};
 use self::database::{Counts, Database};
 use self::gateway::{Cut, End, GATEWAYS, Gateways, LEASE, PARTITIONS};
-use self::merchant::{issue, registration};
+pub(super) use self::merchant::{issue, registration};
 
 /// Seeds that are always run. Together their runs see everything that can happen; a seed that fails is added.
 const KEPT: [u64; 8] = [1, 2, 3, 19, 37, 89, 157, 17_997_577_719_297_249_767];
