@@ -37,7 +37,7 @@ fn a_gateway_whose_pool_of_reads_is_full_is_ready() {
         let merchant = Merchant::of(instance).await;
         let gateway =
             SideGateway::start(instance, &["--read-connections=3", "--allow-address=127.0.0.0/8"]).await;
-        // The calls of one key are counted at one connection.
+        // The calls of one key are counted at few connections.
         let keys = merchant.spend_keys(8).await;
         merchant.log.sql.batch_execute(HOLD_COUNTS).await.unwrap();
         let (mut callers, is_done) = (JoinSet::new(), Arc::new(AtomicBool::new(false)));

@@ -1,7 +1,7 @@
 //! The rate limit of the standard endpoints: calls per key and minute (interface.md, Limits). The database counts them in
 //! fixed windows. Invariant: the limit is exact across all gateways, and only existing keys are counted.
-//! The calls of a key are counted one after the other, so that those of one key take one connection; and none is counted
-//! until the end of a window that is full.
+//! Few calls of a key are counted at once, so that those of one key take few connections; and none is counted until the end
+//! of a window that is full.
 
 use std::time::Duration;
 
@@ -62,6 +62,9 @@ impl RateLimitStatus {
 /// The longest wait for the counts of the same key before.
 const TURN_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The calls of a key that are counted at once.
+const COUNTS_AT_ONCE: usize = 2;
+
 /// The most keys whose full window is remembered. The calls of the others are counted in vain.
 const MAX_FULL: usize = 16_384;
 
@@ -74,7 +77,7 @@ pub(crate) struct RateLimits {
 
 impl Default for RateLimits {
     fn default() -> Self {
-        Self { counting: LimitPer::new(1), full: Cache::new(MAX_FULL) }
+        Self { counting: LimitPer::new(COUNTS_AT_ONCE), full: Cache::new(MAX_FULL) }
     }
 }
 

@@ -54,9 +54,6 @@ const CACHED_AFTER_SHRINKING: CacheSize = if cfg!(test) {
     CacheSize { states: 150_000, bytes: 144 * MIB }
 };
 
-/// The bytes of states in memory above which commands wait until the changed ones among them are stored.
-const MAX_CHANGED_BYTES: usize = 512 * MIB;
-
 /// The most states that one load reads, of those that may be long.
 const MAX_LONG_LOADED: usize = 64;
 
@@ -254,8 +251,7 @@ impl<S: LogStore> Term<S> {
 
     /// Whether commands wait for a checkpoint.
     fn is_tail_full(&self) -> bool {
-        let is_large = || self.has_tail() && self.states.size().bytes > MAX_CHANGED_BYTES;
-        self.checkpoint_lag() > MAX_TAIL || is_large()
+        self.checkpoint_lag() > MAX_TAIL
     }
 
     /// The number of jobs that the next batch still takes.

@@ -1,12 +1,15 @@
 //! What a leader does for other gateways.
 
 use std::collections::{HashSet, VecDeque};
-use std::sync::{Mutex, PoisonError};
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use chrono::TimeDelta;
+use farthing_core::command::OpenAgain;
 use farthing_core::command::wire::AnyCommand;
-use farthing_core::command::{OpenAgain, OpenRequest};
 use farthing_core::ids::RequestId;
 use farthing_core::partition::Partition;
 use farthing_core::state::{State, shape};
@@ -37,17 +40,17 @@ struct Ends {
 }
 
 impl RecentEnds {
-    fn contains(&self, request_id: RequestId) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).ids.contains(&request_id)
+    fn lock(&self) -> MutexGuard<'_, Ends> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn remove(&self, request_id: RequestId) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).ids.remove(&request_id);
+        self.lock().ids.remove(&request_id);
     }
 
     pub(super) fn insert(&self, request_id: RequestId) {
         let now = Instant::now();
-        let mut guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut guard = self.lock();
         let Ends { ids, order } = &mut *guard;
         while let Some((ended, id)) = order.front().copied()
             && now.duration_since(ended) > REMEMBERED
@@ -71,30 +74,32 @@ impl Ledger {
         let appender = self.appender(partition);
         let age = self.clock.now() - request.sent_at;
         match request.work {
-            Work::OpenEarly(AnyCommand::OpenRequest(command)) => match self.refused(&command, age) {
-                Some(failed) => Reply::Failed(failed),
-                None => answer(appender.submit_early(command).await.map(|opened| *opened.outcome())),
-            },
-            Work::OpenAgain(AnyCommand::OpenRequest(command)) => match self.refused(&command, age) {
-                Some(failed) => Reply::Failed(failed),
-                None => answer(appender.submit(OpenAgain(command)).await),
-            },
-            Work::OpenLost(AnyCommand::OpenRequest(command)) => {
-                // Its settlement was refused here: no end of the call, but the reason for this.
-                self.recent_ends.remove(command.request_id);
-                match self.refused(&command, age) {
-                    Some(failed) => Reply::Failed(failed),
-                    None => answer(appender.submit(OpenAgain(command)).await),
+            Work::OpenEarly(AnyCommand::OpenRequest(command)) => {
+                let request_id = command.request_id;
+                match self.unless_late(request_id, age, appender.submit_early(command)).await {
+                    Some(opened) => answer(opened.map(|opened| *opened.outcome())),
+                    None => too_late(),
                 }
             }
+            Work::OpenAgain(AnyCommand::OpenRequest(command)) => {
+                let request_id = command.request_id;
+                let opened = self.unless_late(request_id, age, appender.submit(OpenAgain(command))).await;
+                opened.map_or_else(too_late, answer)
+            }
+            Work::OpenLost(AnyCommand::OpenRequest(command)) => {
+                let request_id = command.request_id;
+                // Its settlement was refused here: no end of the call, but the reason for this.
+                self.recent_ends.remove(request_id);
+                let opened = self.unless_late(request_id, age, appender.submit(OpenAgain(command))).await;
+                opened.map_or_else(too_late, answer)
+            }
             Work::Open { command: AnyCommand::OpenRequest(command), claim } => {
-                match self.refused(&command, age) {
-                    Some(failed) => Reply::Failed(failed),
-                    None => match appender.open_under_claim(command, claim).await {
-                        Ok(IdempotentOutcome::Decided(outcome, _)) => raw(&outcome),
-                        Ok(IdempotentOutcome::Repeated(status)) => Reply::Repeated(status),
-                        Err(error) => Reply::Failed(error.into()),
-                    },
+                let request_id = command.request_id;
+                match self.unless_late(request_id, age, appender.open_under_claim(command, claim)).await {
+                    Some(Ok(IdempotentOutcome::Decided(outcome, _))) => raw(&outcome),
+                    Some(Ok(IdempotentOutcome::Repeated(status))) => Reply::Repeated(status),
+                    Some(Err(error)) => Reply::Failed(error.into()),
+                    None => too_late(),
                 }
             }
             // A call is opened by the work above, which is refused when it comes too late.
@@ -136,11 +141,30 @@ impl Ledger {
         *self.routes.borrow().of(partition) == Route::Here(term)
     }
 
-    /// Why an opening that was sent so long ago is refused.
-    pub(super) fn refused(&self, command: &OpenRequest, age: TimeDelta) -> Option<Failed> {
-        let is_late = age > MAX_AGE || self.recent_ends.contains(command.request_id);
-        is_late.then(|| Failed::Unavailable("the opening of the call came too late".to_owned()))
+    /// The answer of `submit`, which queues the opening of a call that was sent so long ago when it is polled first; `None`
+    /// if the opening is too late. No end of the call is noted in between, so an end that is not seen here is queued behind
+    /// the opening.
+    pub(super) async fn unless_late<T>(
+        &self,
+        request_id: RequestId,
+        age: TimeDelta,
+        submit: impl Future<Output = T>,
+    ) -> Option<T> {
+        let mut submit = pin!(submit);
+        let queued = poll_fn(|cx| {
+            let ends = self.recent_ends.lock();
+            let is_late = age > MAX_AGE || ends.ids.contains(&request_id);
+            Poll::Ready((!is_late).then(|| submit.as_mut().poll(cx)))
+        });
+        match queued.await? {
+            Poll::Ready(answer) => Some(answer),
+            Poll::Pending => Some(submit.await),
+        }
     }
+}
+
+fn too_late() -> Reply {
+    Reply::Failed(Failed::Unavailable("the opening of the call came too late".to_owned()))
 }
 
 fn answer<T: serde::Serialize>(answer: Result<T, Error>) -> Reply {
@@ -174,9 +198,10 @@ mod tests {
         ends.insert(id(1));
         tokio::time::advance(MAX_AGE.to_std().unwrap()).await;
         ends.insert(id(2));
-        assert!(ends.contains(id(1)) && ends.contains(id(2)) && !ends.contains(id(3)));
+        let contains = |number| ends.lock().ids.contains(&id(number));
+        assert!(contains(1) && contains(2) && !contains(3));
         tokio::time::advance(REMEMBERED).await;
         ends.insert(id(3));
-        assert!(!ends.contains(id(1)) && ends.contains(id(2)), "those that are too old are forgotten");
+        assert!(!contains(1) && contains(2), "those that are too old are forgotten");
     }
 }

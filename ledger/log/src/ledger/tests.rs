@@ -148,12 +148,13 @@ fn unknown() -> Result<Reply, NoReply> {
 async fn a_repeated_opening_of_a_call_that_a_sweeper_has_ended_is_refused() {
     let done = Some(Ok(raw(&Ok::<(), Refusal>(()))));
     let (ledger, _routes, _) = ledger([done], leader("another", 1));
-    let refused = || ledger.refused(&opening(), chrono::TimeDelta::zero());
-    assert!(refused().is_none());
+    let request_id = opening().request_id;
+    let opens = async || ledger.unless_late(request_id, chrono::TimeDelta::zero(), async {}).await;
+    assert!(opens().await.is_some());
     let settled = Settled::Failed(FailedCall::because(FailureReason::Abandoned));
     let end = SettleRequest { request_id: opening().request_id, settled, now: DateTime::UNIX_EPOCH };
     assert_eq!(ledger.end_abandoned(PARTITION, end).await, Ok(()));
-    assert!(refused().is_some(), "it would be opened a second time");
+    assert!(opens().await.is_none(), "it would be opened a second time");
 }
 
 /// Publishes another leader a second from now. Returns when that is.

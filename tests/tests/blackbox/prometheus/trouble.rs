@@ -57,7 +57,7 @@ async fn a_call_outlives_its_caller(scene: &Scene, watch: &Watch) {
 
 async fn reads_wait_for_connections(scene: &Scene, watch: &Watch) {
     let sql = sql(scene).await;
-    // The calls of one key are counted at one connection.
+    // The calls of one key are counted at few connections.
     let keys = scene.merchant.spend_keys(32).await;
     sql.batch_execute(HOLD_COUNTS).await.unwrap();
     let mut callers = JoinSet::new();
