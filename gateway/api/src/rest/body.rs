@@ -12,6 +12,7 @@ use bytes::Bytes;
 use chrono::{DateTime, SecondsFormat, Utc};
 use http::StatusCode;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue};
+use http::request::Parts;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use rust_decimal::Decimal;
 use serde::{Serialize, Serializer};
@@ -50,16 +51,21 @@ impl FromRequest<Arc<App>> for JsonText {
 
     async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, ApiError> {
         let (parts, body) = request.into_parts();
-        let notes = parts.extensions.get::<Notes>();
-        let share = notes.and_then(|notes| notes.memory(&app.body_memory, BodyKind::Request));
-        let body = collect(app.timeouts.body, &parts.headers, body, share).await?;
+        let body = whole_body(app, &parts, body).await?;
         let is_empty = json_text(&parts.headers, &body)? == EMPTY;
         Ok(Self(if is_empty { Bytes::from_static(EMPTY.as_bytes()) } else { body }))
     }
 }
 
+/// The whole body of a call, which takes memory of the merchant whose call it is.
+pub(super) async fn whole_body(app: &App, parts: &Parts, body: Body) -> Result<Bytes, ApiError> {
+    let notes = parts.extensions.get::<Notes>();
+    let share = notes.and_then(|notes| notes.memory(&app.body_memory, BodyKind::Request));
+    collect(app.timeouts.body, &parts.headers, body, share).await
+}
+
 /// Reads a whole body of at most [`MAX_BODY_BYTES`], which must be received within `timeout` and takes `share`.
-pub(super) async fn collect(
+async fn collect(
     timeout: Duration,
     headers: &HeaderMap,
     body: Body,

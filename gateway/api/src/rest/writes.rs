@@ -26,9 +26,7 @@ use tokio::time::Instant;
 
 use super::authenticate::Merchant;
 use super::body::{self, Reply};
-use super::response_headers::Notes;
 use crate::app::App;
-use crate::body_memory::BodyKind;
 use crate::db::within;
 use crate::error::ApiError;
 use crate::idempotency::{self, StoredResponse};
@@ -273,9 +271,7 @@ impl Writes {
     async fn read(parts: &mut Parts, body: axum::body::Body, app: &Arc<App>) -> Result<Self, ApiError> {
         let Merchant { merchant_id } = Merchant::from_request_parts(parts, app).await?;
         let key = idempotency::key(&parts.headers)?.map(str::to_owned);
-        let notes = parts.extensions.get::<Notes>();
-        let share = notes.and_then(|notes| notes.memory(&app.body_memory, BodyKind::Request));
-        let body = body::collect(app.timeouts.body, &parts.headers, body, share).await?;
+        let body = body::whole_body(app, parts, body).await?;
         // The path as called: an alias is another scope.
         let called = parts.extensions.get::<OriginalUri>().map_or(&parts.uri, |OriginalUri(uri)| uri);
         let path = called.path_and_query().map_or_else(String::new, ToString::to_string);

@@ -464,8 +464,8 @@ mod tests {
     use futures_util::future::join_all;
 
     use super::super::batch::AppendBatch;
+    use super::super::cache_bound::MAX_CACHED;
     use super::super::store::{Head, LogSession, StateChanges};
-    use super::super::term::MAX_CACHED;
     use super::super::{Appender, ClaimEnd, MAX_BATCH_BYTES, QueueLimits};
     use super::*;
     use crate::chain::GENESIS;

@@ -8,6 +8,7 @@
 
 mod append_statement;
 mod batch;
+mod cache_bound;
 mod early;
 mod failure;
 mod group_commit;

@@ -76,6 +76,7 @@ fn every_command_of_the_crate_is_in_the_table_under_a_name_of_its_own() {
     assert!(commands.remove("Timed<C>"));
     // It travels as the opening that may have been decided before.
     assert!(commands.remove("OpenAgain"));
+    // The leader decides it when such an opening finds the call in flight.
     assert!(commands.remove("FindOpen"));
     let snake_case = |name: &String| {
         let words = name.char_indices().map(|(at, letter)| {
