@@ -59,9 +59,18 @@ pub enum PoolError {
 /// A pool of at most `connections` under the gateway's role, opened on demand. Each statement has a timeout, so that an
 /// abandoned read does not keep its connection busy.
 pub fn pool(database_url: &str, connections: usize) -> Result<Pool, PoolError> {
+    pool_of(sessions(database_url)?, connections, Duration::MAX)
+}
+
+/// As [`pool`], for statements that find a few rows by their keys or the first ones in the order of an index. However old
+/// the statistics of a table are, few plans read all of it to sort it. Nodes of Citus plan without these settings.
+pub fn pool_by_keys(database_url: &str, connections: usize) -> Result<Pool, PoolError> {
+    pool_of(sessions(database_url)?.by_keys().with("enable_bitmapscan = off"), connections, Duration::MAX)
+}
+
+fn sessions(database_url: &str) -> Result<Sessions, PoolError> {
     let sessions = Sessions::of(database_url, Role::Gateway)?;
-    let sessions = sessions.with(&format!("statement_timeout = {STATEMENT_TIMEOUT_MS}"));
-    pool_of(sessions, connections, Duration::MAX)
+    Ok(sessions.with(&format!("statement_timeout = {STATEMENT_TIMEOUT_MS}")))
 }
 
 /// A pool of at most `connections` of these sessions, opened on demand. The one that was used last is taken first, so that

@@ -30,6 +30,29 @@ const MAX_SENT: u64 = 16 * 1024 * 1024;
 /// The pending deliveries of a webhook.
 const PENDING: &str = "SELECT count(*) FROM webhooks.delivery WHERE webhook_id = $1 AND status = 'pending'";
 
+/// More queues of a webhook than one claim may read.
+const MANY_QUEUES: i32 = 50_000;
+
+/// More rows than a search reads on average: a claim reads a thousand due queues twice.
+const ROWS_OF_A_SEARCH: i64 = 2_000;
+
+/// Searches after which their cost is known: the first ones may not be counted yet.
+const SEARCHES_ENOUGH: i64 = 200;
+
+/// Gives a webhook of a partition more due queues.
+const ADD_QUEUES: &str = "\
+INSERT INTO webhooks.lane (partition, webhook_id, lane, due_at)
+SELECT $1, $2, 'further' || n, now() - interval '1 hour' FROM generate_series(1, $3) AS n";
+
+const REMOVE_QUEUES: &str = "DELETE FROM webhooks.lane WHERE partition = $1 AND lane LIKE 'further%'";
+
+/// The searches of the queues, and the rows that they read.
+const SEARCHES: &str = "\
+SELECT (seq_scan + idx_scan)::bigint, (seq_tup_read + read.by_index)::bigint
+FROM pg_stat_user_tables AS t CROSS JOIN LATERAL (
+    SELECT sum(idx_tup_read) AS by_index FROM pg_stat_user_indexes AS i WHERE i.relid = t.relid) AS read
+WHERE schemaname = 'webhooks' AND relname = 'lane'";
+
 async fn hook(merchant: &Merchant, url: &str, events: &[&str]) -> String {
     let made = merchant.post("/v1/webhooks", &json!({"url": url, "events": events})).await.expect(201);
     made["webhook_id"].as_str().unwrap().to_owned()
@@ -120,6 +143,67 @@ fn receivers_of_one_merchant_that_hang_do_not_keep_another_merchants_waiting() {
         })
         .await;
         assert!(sent.iter().all(|delivery| delivery["attempts"] == 1), "{sent:?}");
+        gate.open();
+    });
+}
+
+/// A merchant whose events are in the partition of `other`.
+async fn neighbour(other: &Merchant) -> Merchant {
+    let partition = other.partition().await;
+    loop {
+        let merchant = Merchant::new().await;
+        if merchant.partition().await == partition {
+            return merchant;
+        }
+    }
+}
+
+#[test]
+fn many_due_queues_of_a_webhook_that_is_full_cost_the_other_webhooks_nothing() {
+    run(async {
+        let instance = Merchant::new().await.instance;
+        // No attempt ends by its timeout while this test waits.
+        let flags = ["--allow-address=127.0.0.0/8", "--webhook-timeout-seconds=120"];
+        let gateway = SideGateway::start(instance, &flags).await;
+        let slow = gateway.merchant_of_its_own(instance, "1").await;
+        let other = neighbour(&slow).await;
+        let (partition, sql) = (slow.partition().await, &slow.log.sql);
+        let gate = Gate::default();
+        let hanging = hanging_until(&gate, &slow);
+        let full = hook(&slow, &hanging.url, &["customer.created"]).await;
+        for number in 0..QUEUES_PER_WEBHOOK {
+            slow.customer_called(&format!("c{number}"), "0").await;
+        }
+        eventually("its queues are served", async || {
+            (hanging.calls().len() == QUEUES_PER_WEBHOOK).then_some(())
+        })
+        .await;
+        sql.execute(ADD_QUEUES, &[&partition, &full, &MANY_QUEUES]).await.unwrap();
+        sql.batch_execute("ANALYZE webhooks.lane").await.unwrap();
+        let searches = async || {
+            let row = sql.query_one(SEARCHES, &[]).await.unwrap();
+            (row.get::<_, i64>(0), row.get::<_, i64>(1))
+        };
+        let (searches_before, rows_before) = searches().await;
+
+        let good = receiver(&other, |_| answer_json(200, &json!({})));
+        hook(&other, &good.url, &["customer.created"]).await;
+        for number in 0..2 * QUEUES_PER_WEBHOOK {
+            other.customer_called(&format!("c{number}"), "0").await;
+        }
+        eventually("all of the other merchant's events arrive", async || {
+            (good.calls().len() == 2 * QUEUES_PER_WEBHOOK).then_some(())
+        })
+        .await;
+        let (searches, rows) = eventually("queues are claimed again and again", async || {
+            let (searches, rows) = searches().await;
+            (searches - searches_before >= SEARCHES_ENOUGH)
+                .then_some((searches - searches_before, rows - rows_before))
+        })
+        .await;
+        sql.execute(REMOVE_QUEUES, &[&partition]).await.unwrap();
+        assert!(hanging.calls().iter().all(|call| !call.is_finished()), "the gate is closed");
+        assert!(rows < searches * ROWS_OF_A_SEARCH, "{searches} searches read {rows} rows");
         gate.open();
     });
 }

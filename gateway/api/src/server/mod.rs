@@ -22,7 +22,7 @@ use farthing_log::metrics::{LedgerMetrics, register_backlogs, register_pools};
 use farthing_log::own_thread;
 use farthing_log::probe;
 use farthing_log::pulse::Pulse;
-use farthing_log::reads::{ReadPool, close_idle, pool};
+use farthing_log::reads::{ReadPool, close_idle, pool, pool_by_keys};
 use farthing_telemetry::{Health, WasServing};
 use farthing_worker::lease;
 use farthing_worker::payments::{self, PaymentMetrics, Payments, Processor, TestProcessor};
@@ -143,7 +143,7 @@ pub async fn run(
     add_checks(&health, &read_pool, &ledger.led());
     register_backlogs(&metrics, &ledger.led(), &ledger.backlogs());
     // Without deliveries it opens none.
-    let delivery_pool = pool(&config.database_url, connections.deliveries.max(1))?;
+    let delivery_pool = pool_by_keys(&config.database_url, connections.deliveries.max(1))?;
     let paying_pool = paying_pool(mode, &config.database_url, connections.paying)?;
     let mut pools = vec![("webhooks", delivery_pool.clone())];
     pools.extend(paying_pool.clone().map(|pool| ("payments", pool)));

@@ -10,20 +10,61 @@ use farthing_core::ids::{WebhookEventId, WebhookId};
 use farthing_core::partition::Partition;
 use farthing_log::connect::redacted;
 use tokio::time::Instant;
-use tokio_postgres::{Client, Transaction};
+use tokio_postgres::{Client, Row, Transaction};
 
 /// Queues that [`CLAIM`] claims at once.
 pub(super) const CLAIMS_AT_ONCE: usize = 32;
 
-/// Claims due queues of partition $1 under the number $4. The limit is a literal, because with a parameter Postgres would
-/// plan to read a fraction of the table.
+/// Claims the longest due queues of partition $1 under the number $3. The limit is a literal, because with a parameter
+/// Postgres would plan to read a fraction of the table.
 const CLAIM: &str = "\
 WITH due AS (
     SELECT webhook_id, lane FROM webhooks.lane
-    WHERE partition = $1 AND due_at <= now() AND webhook_id <> ALL ($2::text[])
-    ORDER BY due_at LIMIT 32 FOR UPDATE SKIP LOCKED
+    WHERE partition = $1 AND due_at <= now() ORDER BY due_at LIMIT 32 FOR UPDATE SKIP LOCKED
 )
-UPDATE webhooks.lane AS l SET due_at = now() + make_interval(secs => $3), claim = $4
+UPDATE webhooks.lane AS l SET due_at = now() + make_interval(secs => $2), claim = $3
+FROM due WHERE l.partition = $1 AND l.webhook_id = due.webhook_id AND l.lane = due.lane
+RETURNING l.webhook_id, l.lane";
+
+/// Of the thousand longest due queues of partition $1, those that are not of the webhooks $2.
+const OLDEST_OF_OTHERS: &str = "\
+SELECT o.webhook_id, o.lane FROM (
+    SELECT webhook_id, lane, due_at FROM webhooks.lane
+    WHERE partition = $1 AND due_at <= now() ORDER BY due_at LIMIT 1000) AS o
+WHERE o.webhook_id <> ALL ($2::text[]) ORDER BY o.due_at LIMIT 32";
+
+/// If a thousand queues of partition $1 are due, those of all webhooks but $2. It reads one row for each webhook that has
+/// queues, and up to eight of each that is not left out, as many as [a webhook](super::queue_tasks::MAX_QUEUES_PER_WEBHOOK)
+/// may have at once: a webhook with a million due queues costs no more than one with eight. The bounds of a webhook's id are
+/// written as a range, in the order of the index, so that no plan passes over the due queues of all webhooks for each.
+const DUE_OF_OTHERS: &str = "\
+WITH RECURSIVE webhook AS (
+    (SELECT webhook_id FROM webhooks.lane WHERE partition = $1 AND (
+        SELECT count(*) FROM (
+            SELECT FROM webhooks.lane WHERE partition = $1 AND due_at <= now() ORDER BY due_at LIMIT 1000) AS due
+        ) = 1000 ORDER BY webhook_id LIMIT 1)
+    UNION ALL
+    SELECT (
+        SELECT l.webhook_id FROM webhooks.lane AS l
+        WHERE l.partition = $1 AND l.webhook_id > w.webhook_id ORDER BY l.webhook_id LIMIT 1)
+    FROM webhook AS w WHERE w.webhook_id IS NOT NULL
+)
+SELECT due.webhook_id, due.lane FROM webhook AS w
+CROSS JOIN LATERAL (
+    SELECT l.webhook_id, l.lane, l.due_at FROM webhooks.lane AS l
+    WHERE l.partition = $1 AND l.webhook_id >= w.webhook_id AND l.webhook_id <= w.webhook_id AND l.due_at <= now()
+    ORDER BY l.webhook_id, l.due_at LIMIT 8) AS due
+WHERE w.webhook_id <> ALL ($2::text[]) ORDER BY due.due_at LIMIT 32";
+
+/// Claims those of the queues ($4, $5) of partition $1 that are still due, under the number $3. It finds them by their keys:
+/// the sum keeps Postgres from looking for them among all that are due.
+const CLAIM_THESE: &str = "\
+WITH due AS (
+    SELECT q.webhook_id, q.lane FROM unnest($4::text[], $5::text[]) AS c(webhook_id, lane)
+    JOIN webhooks.lane AS q ON q.partition = $1 AND q.webhook_id = c.webhook_id AND q.lane = c.lane
+    WHERE q.due_at + interval '0' <= now() FOR UPDATE OF q SKIP LOCKED
+)
+UPDATE webhooks.lane AS l SET due_at = now() + make_interval(secs => $2), claim = $3
 FROM due WHERE l.partition = $1 AND l.webhook_id = due.webhook_id AND l.lane = due.lane
 RETURNING l.webhook_id, l.lane";
 
@@ -194,10 +235,18 @@ pub(super) async fn claim(
     lasts: Duration,
     number: i64,
 ) -> PgResult<Vec<Claim>> {
-    let (partition, statement) = (partition.number(), db.prepare_cached(CLAIM).await?);
+    let (partition, seconds) = (partition.number(), lasts.as_secs_f64());
     let (mut claims, until) = (Vec::new(), Instant::now() + lasts);
-    for row in db.query(&statement, &[&partition, &left_out, &lasts.as_secs_f64(), &number]).await? {
-        let (webhook, lane): (String, String) = (row.try_get(0)?, row.try_get(1)?);
+    let claimed = if left_out.is_empty() {
+        let statement = db.prepare_cached(CLAIM).await?;
+        queues(&db.query(&statement, &[&partition, &seconds, &number]).await?)?
+    } else {
+        let (webhooks, lanes): (Vec<_>, Vec<_>) =
+            due_of_others(db, partition, left_out).await?.into_iter().unzip();
+        let statement = db.prepare_cached(CLAIM_THESE).await?;
+        queues(&db.query(&statement, &[&partition, &seconds, &number, &webhooks, &lanes]).await?)?
+    };
+    for (webhook, lane) in claimed {
         match webhook.parse() {
             Ok(webhook_id) => claims.push(Claim { partition, webhook_id, webhook, lane, number, until }),
             Err(error) => {
@@ -211,6 +260,27 @@ pub(super) async fn claim(
         }
     }
     Ok(claims)
+}
+
+/// Due queues of webhooks that are not in `left_out`.
+async fn due_of_others(
+    db: &deadpool_postgres::Client,
+    partition: i16,
+    left_out: &[String],
+) -> PgResult<Vec<(String, String)>> {
+    let statement = db.prepare_cached(OLDEST_OF_OTHERS).await?;
+    let oldest = queues(&db.query(&statement, &[&partition, &left_out]).await?)?;
+    if oldest.len() == CLAIMS_AT_ONCE {
+        return Ok(oldest);
+    }
+    let statement = db.prepare_cached(DUE_OF_OTHERS).await?;
+    let all = queues(&db.query(&statement, &[&partition, &left_out]).await?)?;
+    Ok(if all.is_empty() { oldest } else { all })
+}
+
+/// The webhook's id and the key of each queue in `rows`.
+fn queues(rows: &[Row]) -> PgResult<Vec<(String, String)>> {
+    rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
 }
 
 /// The next delivery of a claimed queue; `None` if it is empty.
