@@ -66,7 +66,8 @@ const DISTRIBUTE: &str =
     "SELECT create_distributed_table($1::text::regclass, 'partition', colocate_with => 'ledger.heads')";
 
 /// The functions that run on the node of their partition. `ledger.lead` runs on the coordinator, where the leases are.
-const FUNCTIONS: [&str; 3] = ["ledger.append", "ledger.resolve", "ledger.store_states"];
+const FUNCTIONS: [&str; 4] =
+    ["ledger.append", "ledger.append_batch", "ledger.resolve", "ledger.store_states"];
 
 const DISTRIBUTE_FUNCTION: &str = "\
 SELECT create_distributed_function(

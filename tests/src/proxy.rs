@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{oneshot, watch};
 
 /// The text that identifies the append among statements.
-const APPEND_MARK: &str = "ledger.append(";
+const APPEND_MARK: &str = "ledger.append_batch(";
 
 /// The message by which a client asks for TLS before its first one.
 const TLS_REQUEST: [u8; 8] = [0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f];

@@ -7,7 +7,6 @@ use tokio_postgres::{Client, Row, Statement};
 use farthing_core::idempotency::{Claim, ClaimId, ClaimStatus, SealedAnswer, StoredClaim};
 use farthing_core::ids::RequestId;
 use farthing_core::partition::Partition;
-use farthing_core::secret::hex;
 
 /// The records of $2 in partition $1.
 pub(super) const FIND: &str = "\
@@ -32,7 +31,7 @@ pub(super) struct Changes {
     pub(super) released: Vec<(ClaimId, RequestId)>,
 }
 
-/// [`Changes`] as `ledger.append` takes them. Answers are hexadecimal digits.
+/// [`Changes`] as `ledger.append_batch` takes them. An answer is its number among the answers, from 1 on.
 #[derive(Debug, Serialize)]
 struct ChangesJson<'a> {
     put: Vec<Put<'a>>,
@@ -45,14 +44,14 @@ struct Put<'a> {
     id: &'a str,
     fingerprint: &'a str,
     request_id: Option<RequestId>,
-    answer: Option<String>,
+    answer: Option<usize>,
 }
 
 #[derive(Debug, Serialize)]
 struct Answered<'a> {
     id: &'a str,
     request_id: RequestId,
-    answer: String,
+    answer: usize,
 }
 
 #[derive(Debug, Serialize)]
@@ -66,29 +65,35 @@ impl Changes {
         self.put.is_empty() && self.answered.is_empty() && self.released.is_empty()
     }
 
-    /// The changes as JSON; `None` if there are none.
-    pub(super) fn to_json(&self) -> Option<String> {
+    /// The changes as JSON, with the answers that it names by their numbers; `None` if there are none.
+    pub(super) fn to_json(&self) -> (Option<String>, Vec<&[u8]>) {
+        let mut answers = Vec::new();
         if self.is_empty() {
-            return None;
+            return (None, answers);
         }
+        let mut number_of = |answer| {
+            answers.push(answer);
+            answers.len()
+        };
         let put = self.put.iter().map(|(id, claim)| Put {
             id: id.as_str(),
             fingerprint: &claim.fingerprint,
             request_id: claim.request_id,
-            answer: claim.answer.as_deref().map(hex),
+            answer: claim.answer.as_deref().map(&mut number_of),
         });
+        let put = put.collect();
         let answered = self.answered.iter().map(|(id, request_id, answer)| Answered {
             id: id.as_str(),
             request_id: *request_id,
-            answer: hex(answer),
+            answer: number_of(answer),
         });
+        let answered = answered.collect();
         let released = self
             .released
             .iter()
             .map(|(id, request_id)| Released { id: id.as_str(), request_id: *request_id });
-        let changes =
-            ChangesJson { put: put.collect(), answered: answered.collect(), released: released.collect() };
-        Some(serde_json::to_string(&changes).expect("texts are written as JSON"))
+        let changes = ChangesJson { put, answered, released: released.collect() };
+        (Some(serde_json::to_string(&changes).expect("texts and numbers are written as JSON")), answers)
     }
 }
 

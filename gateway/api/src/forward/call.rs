@@ -403,8 +403,11 @@ async fn settled(
     closing: Option<(ClaimId, ClaimEnd)>,
 ) -> Result<(), ApiError> {
     let (app, metrics) = (&forwarder.app, &forwarder.app.metrics.forward);
-    let OpenCall { partition, request_id, .. } = call;
-    let ended = until_durable(app, partition, request_id, &settled, closing, forwarder.abort.clone());
+    let OpenCall { partition, request_id, merchant_id, .. } = call;
+    let ended = async {
+        let _turn = forwarder.answer_turn(merchant_id, closing.as_ref()).await;
+        until_durable(app, partition, request_id, &settled, closing, forwarder.abort.clone()).await
+    };
     match unless_not_opened(&mut opening, ended).await {
         Ok(()) => {
             metrics.settled(CallLabel::of(call.provider, &settled));

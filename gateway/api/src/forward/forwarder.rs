@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use farthing_core::command::Opened;
 use farthing_core::event::ProviderKeyType;
+use farthing_core::idempotency::ClaimId;
 use farthing_core::ids::{MerchantId, RequestId};
 use farthing_core::meter::OnDisconnect;
 use farthing_core::partition::Partition;
 use farthing_egress::{AddressGuard, Connector, MAX_HEAD_BYTES};
+use farthing_log::appender::ClaimEnd;
 use farthing_telemetry::Metrics;
 use hyper_util::client::legacy::Client;
 use tokio_util::sync::CancellationToken;
@@ -17,7 +19,7 @@ use tokio_util::task::TaskTracker;
 use super::drain::ReadingOn;
 use super::drain_slots::{DrainSlot, DrainSlots, Drainer};
 use super::request_body::RequestBody;
-use super::turns::Turns;
+use super::turns::{AnswerTurn, Turns};
 use super::usage::Decoders;
 use crate::app::App;
 use crate::body_memory::BodyKind;
@@ -112,6 +114,18 @@ impl Forwarder {
             decoders,
             turns: Turns::default(),
         }
+    }
+
+    /// Waits until the answer that `closing` stores may be stored, if it stores one. Few others of the merchant are until
+    /// the turn is dropped. A gateway that stops has no time for turns.
+    pub(super) async fn answer_turn(
+        &self,
+        merchant_id: MerchantId,
+        closing: Option<&(ClaimId, ClaimEnd)>,
+    ) -> Option<AnswerTurn> {
+        let Some((_, ClaimEnd::Answer(sealed))) = closing else { return None };
+        let turn = self.turns.of_answer(merchant_id, sealed.len());
+        self.stop_waiting.run_until_cancelled(turn).await.flatten()
     }
 
     /// Adds what its calls share to `metrics`.

@@ -110,14 +110,16 @@ impl ProviderResponse {
                 (end, BodyFraming::UntilClose | BodyFraming::Delimited) => end,
             };
             let recorder = recorder.filter(|_| end == ResponseEnd::Complete);
-            let closing = recorder.and_then(|recorder| recorder.sealed(&forwarder.app.server_key));
-            let OpenCall { partition, request_id, .. } = call;
+            let OpenCall { partition, request_id, merchant_id, .. } = call;
             let (app, abort) = (&forwarder.app, forwarder.abort.clone());
+            let closing = recorder.and_then(|recorder| recorder.sealed(&app.server_key));
+            let turn = forwarder.answer_turn(merchant_id, closing.as_ref()).await;
             let settlement = settle(status, report, usage_limit, end);
             let label = CallLabel::of(call.provider, &settlement);
             let settling = exchange.ended(&settlement);
             let settled = until_durable(app, partition, request_id, &settlement, closing, abort);
             let settled = settling.run(settled).await;
+            drop(turn);
             match settled {
                 Ok(()) => app.metrics.forward.settled(label),
                 Err(Unsettled::Ended) => {

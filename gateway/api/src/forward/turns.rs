@@ -1,6 +1,7 @@
 //! The calls of one merchant take turns: however many are ready to begin or to take their response, and however many bodies
 //! have something to pass, only a few of them do it before the tasks of others run. Without this a merchant with a hundred
-//! of them would hold up every step of another's call a hundred times as long as a merchant with one.
+//! of them would hold up every step of another's call a hundred times as long as a merchant with one. Answers that are stored
+//! take turns as well, because the commits of others wait for those of a batch.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -36,6 +37,12 @@ const SHORT_BODY: usize = 64 * 1024;
 /// The longest time that a long body waits for others of its merchant to be converted.
 const CONVERSION_WAIT: Duration = Duration::from_secs(30);
 
+/// The bytes of one merchant's answers that are stored at once: the longest one, or several that are shorter.
+const STORED_AT_ONCE: usize = 256 * 1024;
+
+/// The longest answer that is stored without a turn, in bytes.
+const SHORT_ANSWER: usize = 4 * 1024;
+
 /// The bytes of a response without a caller after which it waits for [`DRAIN_PAUSE`].
 const DRAINED_AT_ONCE: usize = 64 * 1024;
 
@@ -50,21 +57,39 @@ pub(super) struct Turns(Arc<Mutex<HashMap<MerchantId, Weak<OfMerchant>>>>);
 impl Turns {
     /// A body of this merchant.
     pub(super) fn body_of(&self, merchant_id: MerchantId) -> Turn {
+        Turn { merchant: self.of(merchant_id), left: FREE, waiting: None, drained: 0 }
+    }
+
+    /// Waits until an answer of so many bytes may be stored for this merchant. Until the turn is dropped, few others are.
+    pub(super) async fn of_answer(&self, merchant_id: MerchantId, bytes: usize) -> Option<AnswerTurn> {
+        if bytes <= SHORT_ANSWER {
+            return None;
+        }
+        let merchant = self.of(merchant_id);
+        let bytes = u32::try_from(bytes.min(STORED_AT_ONCE)).expect("a quarter of a mebibyte");
+        let permit = Arc::clone(&merchant.answers).acquire_many_owned(bytes).await;
+        Some(AnswerTurn {
+            _permit: permit.expect("the turns of a merchant are never closed"),
+            _merchant: merchant,
+        })
+    }
+
+    fn of(&self, merchant_id: MerchantId) -> Arc<OfMerchant> {
         let mut all = self.lock();
         let known = all.get(&merchant_id).and_then(Weak::upgrade);
-        let merchant = known.unwrap_or_else(|| {
+        known.unwrap_or_else(|| {
             let merchant = Arc::new(OfMerchant {
                 turns: self.clone(),
                 merchant_id,
                 bodies: Arc::new(Semaphore::new(AT_ONCE)),
                 steps: Arc::new(Semaphore::new(STEPS_AT_ONCE)),
                 conversions: ConversionTurns::new(CONVERSIONS_AT_ONCE),
+                answers: Arc::new(Semaphore::new(STORED_AT_ONCE)),
                 drains: Semaphore::new(1),
             });
             all.insert(merchant_id, Arc::downgrade(&merchant));
             merchant
-        });
-        Turn { merchant, left: FREE, waiting: None, drained: 0 }
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<MerchantId, Weak<OfMerchant>>> {
@@ -80,6 +105,8 @@ struct OfMerchant {
     bodies: Arc<Semaphore>,
     steps: Arc<Semaphore>,
     conversions: ConversionTurns,
+    /// A permit for each byte.
+    answers: Arc<Semaphore>,
     drains: Semaphore,
 }
 
@@ -201,6 +228,13 @@ impl Conversions {
     }
 }
 
+/// The turn of an answer, until it is dropped.
+#[derive(Debug)]
+pub(super) struct AnswerTurn {
+    _permit: OwnedSemaphorePermit,
+    _merchant: Arc<OfMerchant>,
+}
+
 /// Ends a turn when the tasks of others that are ready have run. The turns of the merchant are kept until then: a call that
 /// ends at once must not leave new ones to the next.
 fn end_after_others(merchant: Arc<OfMerchant>, turn: OwnedSemaphorePermit) {
@@ -287,6 +321,27 @@ pub(super) mod tests {
             assert!(now - before <= STEPS_AT_ONCE * 4, "{} calls began at once", now - before);
             before = now;
         }
+    }
+
+    #[tokio::test]
+    async fn the_answers_of_a_merchant_that_are_stored_at_once_have_a_quarter_of_a_mebibyte() {
+        use futures_util::FutureExt as _;
+
+        const HALF: usize = STORED_AT_ONCE / 2;
+        let turns = Turns::default();
+        let first = turns.of_answer(merchant(1), HALF).await;
+        let _second = turns.of_answer(merchant(1), HALF).await;
+        let mut waits = Box::pin(turns.of_answer(merchant(1), SHORT_ANSWER + 1));
+        assert!(waits.as_mut().now_or_never().is_none());
+        assert!(turns.of_answer(merchant(1), SHORT_ANSWER).await.is_none(), "a short one needs no turn");
+        assert!(
+            turns.of_answer(merchant(2), STORED_AT_ONCE).await.is_some(),
+            "another merchant has turns of its own"
+        );
+        drop(first);
+        assert!(waits.await.is_some());
+        assert!(turns.of_answer(merchant(3), usize::MAX).await.is_some(), "a longer one has all of them");
+        assert!(turns.lock().keys().eq([&merchant(1)]), "nothing is kept of the others");
     }
 
     #[tokio::test]

@@ -1,4 +1,4 @@
-//! The statement that appends a batch: a call of `ledger.append`. Alone it is a transaction of its own, in one round trip.
+//! The statement that appends a batch: a call of `ledger.append_batch`. Alone it is a transaction of its own, in one round trip.
 
 use serde::Serialize;
 use tokio_postgres::types::ToSql;
@@ -14,7 +14,7 @@ use farthing_core::state::shape;
 
 /// Appends a decided batch if the head is still at the position it was decided at.
 pub(super) const APPEND: &str = "\
-SELECT ledger.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14::text::json, $15::text::json)";
+SELECT ledger.append_batch($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14::text::json, $15::text::json, $16)";
 
 /// The entries of a batch whose entries are in the directory already.
 static NO_ENTRIES: Entries = (Vec::new(), Vec::new());
@@ -66,8 +66,8 @@ async fn execute_with(
     (directory_kinds, directory_ids): &Entries,
 ) -> Result<bool, Error> {
     let (fact_keys, fact_positions) = &batch.indexed;
-    let (personal, claims) = (personal_changes(&batch.personal), batch.claims.changes.to_json());
-    let parameters: [&(dyn ToSql + Sync); 15] = [
+    let (personal, (claims, answers)) = (personal_changes(&batch.personal), batch.claims.changes.to_json());
+    let parameters: [&(dyn ToSql + Sync); 16] = [
         &partition.number(),
         &expected.position,
         &expected.epoch,
@@ -83,11 +83,12 @@ async fn execute_with(
         directory_ids,
         &personal,
         &claims,
+        &answers,
     ];
     client.query_one(statement, &parameters).await?.try_get(0)
 }
 
-/// A change of personal data, as `ledger.append` takes it.
+/// A change of personal data, as `ledger.append_batch` takes it.
 #[derive(Debug, Serialize)]
 struct PersonalChangeRow<'a> {
     customer_id: CustomerId,

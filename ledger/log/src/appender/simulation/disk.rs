@@ -127,7 +127,7 @@ impl Disk {
         is_recorded
     }
 
-    /// As `ledger.append`.
+    /// As `ledger.append_batch`.
     pub(super) fn append(&mut self, append: Append) -> StoreResult<bool> {
         let Append { expected, rows, indexed, hash, personal, claims } = append;
         if self.head.epoch != expected.epoch {
