@@ -5,7 +5,7 @@
 //! change.
 //!
 //! Strangers cannot keep the callers of existing keys waiting: an address has few look-ups at once, and the others wait
-//! for it before they wait for the gateway's.
+//! for it before they wait for the gateway's. Nor can they take all calls in flight: a part of them may wait for a look-up.
 
 use std::time::Duration;
 
@@ -41,6 +41,8 @@ pub(crate) struct KnownKeys {
     found: Cache<StateKey, Owner>,
     lookups: Semaphore,
     per_address: PerAddress,
+    waiting: Semaphore,
+    waiting_per_address: PerAddress,
 }
 
 /// Permission to look up a key.
@@ -48,11 +50,18 @@ type Turn<'a> = (OwnedSemaphorePermit, SemaphorePermit<'a>);
 
 impl KnownKeys {
     /// No keys. Of so many connections for `reads`, half look up keys that are not known to exist, so that strangers leave
-    /// the other half to everyone else; and half of those for callers of one address.
-    pub(crate) fn new(reads: usize) -> Self {
+    /// the other half to everyone else; and half of those for callers of one address. Of so many `calls` in flight, three
+    /// quarters may wait for that, and half at one address.
+    pub(crate) fn new(reads: usize, calls: usize) -> Self {
         let lookups = (reads / 2).max(1);
-        let per_address = PerAddress::new((lookups / 2).max(1));
-        Self { found: Cache::new(MAX_KEYS), lookups: Semaphore::new(lookups), per_address }
+        let calls = calls.min(Semaphore::MAX_PERMITS);
+        Self {
+            found: Cache::new(MAX_KEYS),
+            lookups: Semaphore::new(lookups),
+            per_address: PerAddress::new((lookups / 2).max(1)),
+            waiting: Semaphore::new((calls - calls / 4).max(1)),
+            waiting_per_address: PerAddress::new((calls / 2).max(1)),
+        }
     }
 
     /// The owner of the key of a caller at `address`. Refuses one whose key does not exist.
@@ -130,15 +139,19 @@ impl KnownKeys {
         Ok(found)
     }
 
-    /// Waits for permission to look up a key that is not known to exist.
+    /// Waits for permission to look up a key that is not known to exist. Refuses at once if too many wait.
     async fn turn(&self, address: CallerAddress) -> Result<Turn<'_>, ApiError> {
+        let overloaded = || ApiError::overloaded(GatewayLimit::KeyLookups);
+        let _of_address =
+            self.waiting_per_address.of(address).try_acquire_owned().map_err(|_| overloaded())?;
+        let _of_all = self.waiting.try_acquire().map_err(|_| overloaded())?;
         let turn = async {
             let of_address = self.per_address.of(address).acquire_owned().await?;
             Ok::<_, AcquireError>((of_address, self.lookups.acquire().await?))
         };
         match tokio::time::timeout(LOOKUP_TIMEOUT, turn).await {
             Ok(Ok(turn)) => Ok(turn),
-            Ok(Err(_)) | Err(_) => Err(ApiError::overloaded(GatewayLimit::KeyLookups)),
+            Ok(Err(_)) | Err(_) => Err(overloaded()),
         }
     }
 
@@ -201,6 +214,7 @@ mod tests {
     const READS: usize = 8;
     const LOOKUPS: usize = 4;
     const LOOKUPS_PER_ADDRESS: usize = 2;
+    const CALLS: usize = 256;
 
     const OWNER: Owner =
         Owner { partition: Partition::new(5), merchant_id: MerchantId::new(Ulid::from_parts(1, 1)) };
@@ -236,7 +250,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn look_ups_of_unknown_keys_are_bounded_and_a_known_key_needs_none() {
-        let (keys, server_key) = (KnownKeys::new(READS), ServerKey::random());
+        let (keys, server_key) = (KnownKeys::new(READS, CALLS), ServerKey::random());
         let (ledger, reads) = unreachable_ledger().await;
         let caller = |raw| Caller::SecretKey(server_key.hash(raw));
         keys.found.insert(state_key(&caller("known")), OWNER);
@@ -263,7 +277,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn look_ups_of_strangers_at_one_address_do_not_keep_another_address_waiting() {
-        let keys = KnownKeys::new(READS);
+        let keys = KnownKeys::new(READS, CALLS);
         let [stranger, other] = [1, 2].map(|last| CallerAddress::of(IpAddr::from([192, 0, 2, last])));
         let mut turns = Vec::new();
         for _ in 0..LOOKUPS_PER_ADDRESS {
@@ -279,8 +293,32 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn calls_that_wait_for_look_ups_leave_a_quarter_of_all_calls_to_others() {
+        let keys = KnownKeys::new(READS, CALLS);
+        let address = |last: u8| CallerAddress::of(IpAddr::from([192, 0, 2, last]));
+        let mut turns = Vec::new();
+        for _ in 0..LOOKUPS_PER_ADDRESS {
+            turns.push(keys.turn(address(1)).await.unwrap());
+            turns.push(keys.turn(address(2)).await.unwrap());
+        }
+        let waits =
+            |last, count| -> Vec<_> { (0..count).map(|_| Box::pin(keys.turn(address(last)))).collect() };
+        let refused = ApiError::overloaded(GatewayLimit::KeyLookups);
+        let mut first = waits(1, CALLS / 2);
+        assert!(first.iter_mut().all(|call| call.now_or_never().is_none()));
+        assert_eq!(keys.turn(address(1)).await.unwrap_err(), refused, "half of all calls are of one address");
+        let mut second = waits(2, CALLS / 4);
+        assert!(second.iter_mut().all(|call| call.now_or_never().is_none()));
+        assert_eq!(keys.turn(address(2)).await.unwrap_err(), refused, "three quarters of all");
+        assert_eq!(keys.turn(address(3)).await.unwrap_err(), refused);
+        drop((first, second));
+        let mut again = waits(1, 1);
+        assert!(again[0].as_mut().now_or_never().is_none(), "those that wait no longer do not count");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn calls_that_wait_for_the_same_key_share_a_look_up() {
-        let (keys, server_key) = (KnownKeys::new(READS), ServerKey::random());
+        let (keys, server_key) = (KnownKeys::new(READS, CALLS), ServerKey::random());
         let (ledger, reads) = unreachable_ledger().await;
         let (caller, address) =
             (Caller::SecretKey(server_key.hash("key")), CallerAddress::of(IpAddr::from([192, 0, 2, 1])));

@@ -1,8 +1,10 @@
 //! Connections and heads of strangers, and of providers: what they may cost, and what is not HTTP.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use farthing_tests::client::{Body, Connection, Request, Response};
+use farthing_tests::instance::Instance;
 use farthing_tests::merchant::{Merchant, forward};
 use farthing_tests::provider::{Gate, Step, head, json as answer_json, whole};
 use farthing_tests::run;
@@ -11,8 +13,19 @@ use farthing_tests::wait::eventually;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 const KIB: usize = 1024;
+
+/// The calls that a gateway has in flight.
+const CALLS: usize = 16;
+
+/// No key is looked up until the transaction ends.
+const HOLD_LOOK_UPS: &str = "BEGIN; LOCK TABLE ledger.directory IN ACCESS EXCLUSIVE MODE";
+
+/// Longer than any answer takes, so that one that never comes is a failure.
+const A_MINUTE: Duration = Duration::from_mins(1);
 
 async fn answer_to(gateway: SocketAddr, bytes: &[u8]) -> Response {
     let mut connection = Connection::open(gateway).await.unwrap();
@@ -99,6 +112,41 @@ fn one_address_does_not_take_all_connections() {
 }
 
 #[test]
+fn strangers_whose_keys_are_looked_up_leave_calls_to_known_keys() {
+    run(async {
+        let instance = Instance::of_test(1).await;
+        let merchant = Merchant::of(instance).await;
+        merchant.credit_own("1").await;
+        let calls = format!("--max-calls={CALLS}");
+        let gateway = SideGateway::start(instance, &["--allow-address=127.0.0.0/8", &calls]).await;
+        let endpoint = instance.provider.endpoint(|_| answer_json(200, &json!({})));
+        let call = forward("POST", &endpoint.url).json(&json!({}));
+        let own = call.clone().bearer(&merchant.secret_key);
+        own.send(gateway.address).await.unwrap().expect(200);
+
+        let log = instance.log().await;
+        log.sql.batch_execute(HOLD_LOOK_UPS).await.unwrap();
+        let mut strangers = JoinSet::new();
+        for number in 0..2 * CALLS {
+            let (call, to) = (call.clone().bearer(&format!("aks_test_stranger{number}")), gateway.address);
+            strangers.spawn(async move { call.send(to).await.unwrap() });
+        }
+        for _ in 0..CALLS {
+            strangers.join_next().await.unwrap().unwrap().refused(503, "ledger_unavailable");
+        }
+        for _ in 0..5 {
+            own.send(gateway.address).await.unwrap().expect(200);
+        }
+        log.sql.batch_execute("COMMIT").await.unwrap();
+        while let Some(answer) = strangers.join_next().await {
+            let answer = answer.unwrap();
+            assert!([401, 503].contains(&answer.status), "{}", answer.text());
+        }
+        merchant.nothing_is_held().await;
+    });
+}
+
+#[test]
 fn the_body_of_an_unknown_key_is_not_read() {
     run(async {
         let merchant = Merchant::new().await;
@@ -113,12 +161,20 @@ fn the_body_of_an_unknown_key_is_not_read() {
                 forward("POST", &endpoint.url)
                     .header("Content-Type", "application/json")
                     .body(Body::Chunks(vec![vec![b'1'; 200 * KIB]])),
+                Request::new("POST", format!("/v1/forward/{}", endpoint.url))
+                    .json(&json!({"input": "x".repeat(200 * KIB)})),
+                Request::new("POST", "/v1/chat/completions")
+                    .json(&json!({"messages": "x".repeat(200 * KIB)})),
+                Request::new("POST", "/v1/messages").json(&json!({"messages": "x".repeat(200 * KIB)})),
+                Request::new("POST", format!("/v1/rewrite/openai/{}/chat/completions", endpoint.url))
+                    .json(&json!({"messages": "x".repeat(200 * KIB)})),
             ] {
                 let request = request.bearer(key);
                 // No byte of the body is sent, then all of it at once.
                 let mut connection = Connection::open(merchant.gateway()).await.unwrap();
                 connection.send_head(&request).await.unwrap();
-                let answer = connection.response("POST").await.unwrap();
+                let answer = timeout(A_MINUTE, connection.response("POST")).await;
+                let answer = answer.expect("the refusal does not wait for the body").unwrap();
                 answer.refused(401, code);
                 assert_eq!(answer.head.header("connection"), Some("close"), "{:?}", request.headers);
                 assert!(connection.response("POST").await.is_err(), "nothing follows the unread body");
@@ -126,6 +182,11 @@ fn the_body_of_an_unknown_key_is_not_read() {
                 answer.refused(401, code);
             }
         }
+        let request = Request::new("POST", "/v1/customers").json(&json!({"name": "x".repeat(200 * KIB)}));
+        let mut connection = Connection::open(merchant.gateway()).await.unwrap();
+        connection.send_head(&request.bearer("aks_test_junk")).await.unwrap();
+        let answer = timeout(A_MINUTE, connection.response("POST")).await;
+        answer.expect("the refusal does not wait for the body").unwrap().refused(401, "secret_key_invalid");
         assert!(endpoint.calls().is_empty());
         // A short body that was left unread does not end the connection.
         let mut connection = Connection::open(merchant.gateway()).await.unwrap();

@@ -180,7 +180,7 @@ pub async fn run(
         pages_url,
         response_headers: config.response_headers,
         timeouts,
-        known_keys: KnownKeys::new(connections.reads),
+        known_keys: KnownKeys::new(connections.reads, config.limits.calls),
         visits: Visits::default(),
         rate_limits: RateLimits::default(),
         body_memory: BodyMemory::default(),
