@@ -21,11 +21,13 @@ BEGIN
         FROM json_to_recordset(claim_changes -> 'put') AS c(id text, fingerprint text, request_id text, answer integer)
         ON CONFLICT (partition, id) DO UPDATE SET fingerprint = excluded.fingerprint,
             request_id = excluded.request_id, answer = excluded.answer, created_at = excluded.created_at;
-        -- Citus 13 crashes on a subscript in a SET clause.
-        UPDATE ledger.idempotency AS i SET answer = a.bytes
-        FROM json_to_recordset(claim_changes -> 'answered') AS c(id text, request_id text, answer integer),
-            unnest(answers) WITH ORDINALITY AS a(bytes, number)
-        WHERE i.partition = of_partition AND i.id = c.id AND i.request_id = c.request_id AND a.number = c.answer;
+        -- Citus 13 crashes on a subscript in a SET clause; OFFSET 0 keeps it in the subquery.
+        UPDATE ledger.idempotency AS i SET answer = c.bytes
+        FROM (
+            SELECT r.id, r.request_id, answers[r.answer] AS bytes
+            FROM json_to_recordset(claim_changes -> 'answered') AS r(id text, request_id text, answer integer)
+            OFFSET 0) AS c
+        WHERE i.partition = of_partition AND i.id = c.id AND i.request_id = c.request_id;
         DELETE FROM ledger.idempotency AS i
         USING json_to_recordset(claim_changes -> 'released') AS c(id text, request_id text)
         WHERE i.partition = of_partition AND i.id = c.id AND i.request_id = c.request_id;

@@ -36,7 +36,8 @@ WHERE o.webhook_id <> ALL ($2::text[]) ORDER BY o.due_at LIMIT 32";
 /// If a thousand queues of partition $1 are due, those of all webhooks but $2. It reads one row for each webhook that has
 /// queues, and up to eight of each that is not left out, as many as [a webhook](super::queue_tasks::MAX_QUEUES_PER_WEBHOOK)
 /// may have at once: a webhook with a million due queues costs no more than one with eight. The bounds of a webhook's id are
-/// written as a range, in the order of the index, so that no plan passes over the due queues of all webhooks for each.
+/// written as a range, in the order of the index, so that no plan passes over the due queues of all webhooks for each; and the
+/// first eight are taken before it is asked whether they are due.
 const DUE_OF_OTHERS: &str = "\
 WITH RECURSIVE webhook AS (
     (SELECT webhook_id FROM webhooks.lane WHERE partition = $1 AND (
@@ -52,9 +53,9 @@ WITH RECURSIVE webhook AS (
 SELECT due.webhook_id, due.lane FROM webhook AS w
 CROSS JOIN LATERAL (
     SELECT l.webhook_id, l.lane, l.due_at FROM webhooks.lane AS l
-    WHERE l.partition = $1 AND l.webhook_id >= w.webhook_id AND l.webhook_id <= w.webhook_id AND l.due_at <= now()
+    WHERE l.partition = $1 AND l.webhook_id >= w.webhook_id AND l.webhook_id <= w.webhook_id
     ORDER BY l.webhook_id, l.due_at LIMIT 8) AS due
-WHERE w.webhook_id <> ALL ($2::text[]) ORDER BY due.due_at LIMIT 32";
+WHERE w.webhook_id <> ALL ($2::text[]) AND due.due_at <= now() ORDER BY due.due_at LIMIT 32";
 
 /// Claims those of the queues ($4, $5) of partition $1 that are still due, under the number $3. It finds them by their keys:
 /// the sum keeps Postgres from looking for them among all that are due.
@@ -241,8 +242,11 @@ pub(super) async fn claim(
         let statement = db.prepare_cached(CLAIM).await?;
         queues(&db.query(&statement, &[&partition, &seconds, &number]).await?)?
     } else {
-        let (webhooks, lanes): (Vec<_>, Vec<_>) =
-            due_of_others(db, partition, left_out).await?.into_iter().unzip();
+        let due = due_of_others(db, partition, left_out).await?;
+        if due.is_empty() {
+            return Ok(claims);
+        }
+        let (webhooks, lanes): (Vec<_>, Vec<_>) = due.into_iter().unzip();
         let statement = db.prepare_cached(CLAIM_THESE).await?;
         queues(&db.query(&statement, &[&partition, &seconds, &number, &webhooks, &lanes]).await?)?
     };
