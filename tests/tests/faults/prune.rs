@@ -1,8 +1,10 @@
 //! What an abandoned or an earlier release left: it is dropped on demand alone, and not taken for what is current.
 
 use std::process::{Output, Stdio};
+use std::sync::Arc;
 
 use farthing_tests::instance::{Instance, program};
+use farthing_tests::merchant::Merchant;
 use farthing_tests::scratch::{Scratch, operate};
 use farthing_tests::side_gateway::SideGateway;
 use farthing_tests::side_projector::SideProjector;
@@ -44,12 +46,23 @@ fn error_of(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
+/// A merchant of any partition but the one whose states [`unbuilt`] keeps from being built.
+async fn of_a_built_partition(instance: &'static Instance) -> Merchant {
+    loop {
+        let merchant = Merchant::of(instance).await;
+        if merchant.partition().await != 7 {
+            return merchant;
+        }
+    }
+}
+
 #[test]
 fn states_that_an_abandoned_release_began_to_build_are_dropped_and_built_anew() {
     run(async {
         let instance = Instance::of_test(1).await;
         let (log, url) = (instance.log().await, instance.ready().database_url);
-        let load = Load::start(instance).await;
+        let merchant = of_a_built_partition(instance).await;
+        let load = Load::of(merchant, Arc::new(|task| instance.try_gateway(task))).await;
         load.calls(300).await;
         let load = load.stop().await;
         let projector = unbuilt(instance, &log).await;
