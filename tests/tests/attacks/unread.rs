@@ -117,6 +117,11 @@ fn what_can_be_read_and_what_is_not_the_instances_to_pay_is_charged_as_before() 
         let response = managed.send(&merchant.secret_key, ask(&readable)).await;
         let (_, metered) = events(&merchant, &response).await;
         assert_eq!((&metered["marks"], &metered["total_request_cost"]), (&json!([]), &json!("0.0390000000")));
+        // A response without a coding is read however long it is.
+        let plain = answering(&managed, "identity", long());
+        let response = managed.send(&merchant.secret_key, ask(&plain)).await;
+        let (_, metered) = events(&merchant, &response).await;
+        assert_eq!((&metered["marks"], &metered["total_request_cost"]), (&json!([]), &json!("0.0390000000")));
         // What is named beside the one coding changes nothing.
         for coding in ["identity\ngzip", "\ngzip", "identity, gzip", "GZIP\nidentity"] {
             let readable = answering(&managed, coding, gzip(usage));
