@@ -108,6 +108,22 @@ impl Merchant {
         }
     }
 
+    /// A new merchant whose partition `is_wanted`.
+    pub async fn whose_partition(instance: &'static Instance, is_wanted: impl Fn(i16) -> bool) -> Self {
+        loop {
+            let merchant = Self::of(instance).await;
+            if is_wanted(merchant.partition().await) {
+                return merchant;
+            }
+        }
+    }
+
+    /// A new merchant in the same partition.
+    pub async fn neighbour(&self) -> Self {
+        let own = self.partition().await;
+        Self::whose_partition(self.instance, |partition| partition == own).await
+    }
+
     /// The partition of its events.
     pub async fn partition(&self) -> i16 {
         let partitions = self.log.heads().await.len();

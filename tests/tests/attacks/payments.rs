@@ -197,12 +197,8 @@ fn no_body_takes_an_id_of_another_merchant() {
     run(async {
         let own = Merchant::funded("100").await;
         // In the same partition, where the states of both are at hand.
-        let other = loop {
-            let other = Merchant::funded("100").await;
-            if other.partition().await == own.partition().await {
-                break other;
-            }
-        };
+        let other = own.neighbour().await;
+        other.credit_own("100").await;
         let plan = json!({
             "name": "p", "period_amount": 0, "included_credit": "1",
             "credit_bundles": [{"name": "b", "cost": "5", "credit_amount": "5"}],
@@ -374,12 +370,7 @@ fn a_merchant_with_many_renewals_does_not_come_before_anothers_automatic_payment
             let customer = many.customer_called(&format!("c{number}"), "0").await;
             many.subscribe(&customer, &plan, Means::Card(PAYS)).await;
         }
-        let one = loop {
-            let one = Merchant::of(many.instance).await;
-            if one.partition().await == many.partition().await {
-                break one;
-            }
-        };
+        let one = many.neighbour().await;
         one.credit_own("1").await;
         let (customer, meter) = (one.customer("0").await, one.call_meter("1").await);
         one.leave_card(&customer, PAYS).await;

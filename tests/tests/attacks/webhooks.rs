@@ -72,6 +72,20 @@ async fn deliveries(merchant: &Merchant, id: &str) -> Vec<Value> {
     merchant.pages(&format!("/v1/webhooks/{id}/deliveries"), 100).await
 }
 
+/// Waits until the events of so many new customers of `merchant` have arrived at a webhook, and returns its id.
+async fn events_arrive(merchant: &Merchant, customers: usize) -> String {
+    let good = receiver(merchant, |_| answer_json(200, &json!({})));
+    let id = hook(merchant, &good.url, &["customer.created"]).await;
+    for number in 0..customers {
+        merchant.customer_called(&format!("c{number}"), "0").await;
+    }
+    eventually("all of the other merchant's events arrive", async || {
+        (good.calls().len() == customers).then_some(())
+    })
+    .await;
+    id
+}
+
 /// Waits until the first delivery of a webhook was attempted, and returns it.
 async fn attempted(merchant: &Merchant, id: &str) -> Value {
     eventually("a delivery is attempted", async || {
@@ -127,15 +141,7 @@ fn receivers_of_one_merchant_that_hang_do_not_keep_another_merchants_waiting() {
             (hanging.calls().len() >= 3 * QUEUES_PER_WEBHOOK).then_some(())
         })
         .await;
-        let good = receiver(&other, |_| answer_json(200, &json!({})));
-        let id = hook(&other, &good.url, &["customer.created"]).await;
-        for number in 0..customers {
-            other.customer_called(&format!("c{number}"), "0").await;
-        }
-        eventually("all of the other merchant's events arrive", async || {
-            (good.calls().len() == customers).then_some(())
-        })
-        .await;
+        let id = events_arrive(&other, customers).await;
         assert!(hanging.calls().iter().all(|call| !call.is_finished()), "the gate is closed");
         let sent = eventually("their outcomes are recorded", async || {
             let sent = deliveries(&other, &id).await;
@@ -147,17 +153,6 @@ fn receivers_of_one_merchant_that_hang_do_not_keep_another_merchants_waiting() {
     });
 }
 
-/// A merchant whose events are in the partition of `other`.
-async fn neighbour(other: &Merchant) -> Merchant {
-    let partition = other.partition().await;
-    loop {
-        let merchant = Merchant::new().await;
-        if merchant.partition().await == partition {
-            return merchant;
-        }
-    }
-}
-
 #[test]
 fn many_due_queues_of_a_webhook_that_is_full_cost_the_other_webhooks_nothing() {
     run(async {
@@ -166,7 +161,7 @@ fn many_due_queues_of_a_webhook_that_is_full_cost_the_other_webhooks_nothing() {
         let flags = ["--allow-address=127.0.0.0/8", "--webhook-timeout-seconds=120"];
         let gateway = SideGateway::start(instance, &flags).await;
         let slow = gateway.merchant_of_its_own(instance, "1").await;
-        let other = neighbour(&slow).await;
+        let other = slow.neighbour().await;
         let (partition, sql) = (slow.partition().await, &slow.log.sql);
         let gate = Gate::default();
         let hanging = hanging_until(&gate, &slow);
@@ -186,15 +181,7 @@ fn many_due_queues_of_a_webhook_that_is_full_cost_the_other_webhooks_nothing() {
         };
         let (searches_before, rows_before) = searches().await;
 
-        let good = receiver(&other, |_| answer_json(200, &json!({})));
-        hook(&other, &good.url, &["customer.created"]).await;
-        for number in 0..2 * QUEUES_PER_WEBHOOK {
-            other.customer_called(&format!("c{number}"), "0").await;
-        }
-        eventually("all of the other merchant's events arrive", async || {
-            (good.calls().len() == 2 * QUEUES_PER_WEBHOOK).then_some(())
-        })
-        .await;
+        events_arrive(&other, 2 * QUEUES_PER_WEBHOOK).await;
         let (searches, rows) = eventually("queues are claimed again and again", async || {
             let (searches, rows) = searches().await;
             (searches - searches_before >= SEARCHES_ENOUGH)
@@ -278,15 +265,7 @@ fn many_merchants_whose_receivers_hang_leave_deliveries_to_others() {
         }
         let held = settled(CALM, async || hanging.calls().len()).await;
         assert!(held > QUEUES_OF_ALL / 2, "they hold {held}");
-        let good = receiver(&other, |_| answer_json(200, &json!({})));
-        hook(&other, &good.url, &["customer.created"]).await;
-        for number in 0..2 * QUEUES_PER_WEBHOOK {
-            other.customer_called(&format!("c{number}"), "0").await;
-        }
-        eventually("all of the other merchant's events arrive", async || {
-            (good.calls().len() == 2 * QUEUES_PER_WEBHOOK).then_some(())
-        })
-        .await;
+        events_arrive(&other, 2 * QUEUES_PER_WEBHOOK).await;
         assert!(hanging.calls().iter().all(|call| !call.is_finished()), "the gate is closed");
         gate.open();
         eventually("so do all of the others, in the end", async || {

@@ -46,22 +46,13 @@ fn error_of(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// A merchant of any partition but the one whose states [`unbuilt`] keeps from being built.
-async fn of_a_built_partition(instance: &'static Instance) -> Merchant {
-    loop {
-        let merchant = Merchant::of(instance).await;
-        if merchant.partition().await != 7 {
-            return merchant;
-        }
-    }
-}
-
 #[test]
 fn states_that_an_abandoned_release_began_to_build_are_dropped_and_built_anew() {
     run(async {
         let instance = Instance::of_test(1).await;
         let (log, url) = (instance.log().await, instance.ready().database_url);
-        let merchant = of_a_built_partition(instance).await;
+        // The states of partition 7 are kept from being built.
+        let merchant = Merchant::whose_partition(instance, |partition| partition != 7).await;
         let load = Load::of(merchant, Arc::new(|task| instance.try_gateway(task))).await;
         load.calls(300).await;
         let load = load.stop().await;

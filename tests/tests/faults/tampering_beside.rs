@@ -91,12 +91,7 @@ async fn states_of_an_empty_partition(instance: &Instance, merchant: &Merchant, 
 async fn states_elsewhere(merchant: &Merchant, sql: &impl AsyncFn(&str)) {
     let (instance, wallet) = (merchant.instance, merchant.wallet_id.as_str());
     let partition = merchant.partition().await;
-    let other = loop {
-        let other = Merchant::of(instance).await;
-        if other.partition().await != partition {
-            break other;
-        }
-    };
+    let other = Merchant::whose_partition(instance, |its| its != partition).await;
     other.post("/v1/customers", &json!({"reference_id": wallet})).await.expect(201);
     let decoy = other.partition().await;
     merchant.log.stored().await;

@@ -66,12 +66,7 @@ fn a_partition_that_no_gateway_can_lead_counts_as_one_without_a_leader() {
             if unled == "0" { Ok(()) } else { Err(unled) }
         })
         .await;
-        let merchant = loop {
-            let merchant = Merchant::of(instance).await;
-            if merchant.partition().await == 7 {
-                break merchant;
-            }
-        };
+        let merchant = Merchant::whose_partition(instance, |partition| partition == 7).await;
         merchant.credit_own("1").await;
         drop(side);
         put_away(instance).await;

@@ -72,12 +72,7 @@ impl Scene {
         };
         let customer = victim.customer("1000").await;
         let victims_credential = victim.billing(&customer, &victim.call_meter("0.001").await);
-        let attackers = loop {
-            let merchant = Merchant::of(instance).await;
-            if merchant.partition().await == victim.partition().await {
-                break merchant;
-            }
-        };
+        let attackers = victim.neighbour().await;
         attackers.credit_own("1000").await;
         let key = attackers.post("/v1/spend_keys", &json!({"name": "the attacker's"})).await.expect(201);
         let attacker = Attacker {
