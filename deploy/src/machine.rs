@@ -4,6 +4,7 @@
 use std::num::{NonZero, NonZeroUsize};
 use std::path::Path;
 
+use farthing_api::CONNECTIONS_PER_CALL;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Bytes.
@@ -29,8 +30,8 @@ const MOST_QUEUED_MIB: usize = 16;
 const LEAST_QUEUED_MIB: usize = 2;
 const QUEUE_SHARE: usize = 256;
 
-/// Open files beside those of connections and calls: connections to Postgres, NATS, other gateways and receivers of webhooks,
-/// and look-ups of names.
+/// Open files beside those of connections and calls: connections to Postgres, NATS and other gateways, and look-ups of
+/// names.
 const OTHER_FILES: usize = 256;
 
 /// What a process may use.
@@ -117,18 +118,19 @@ impl Machine {
     }
 
     /// The open files that so many connections and calls need. There are as many connections to the pages as to the API, each
-    /// call has one to its provider, and as many are kept between calls.
+    /// call has [`CONNECTIONS_PER_CALL`] to providers.
     pub(crate) const fn files_of(connections: usize, calls: usize) -> usize {
-        connections.saturating_add(calls).saturating_mul(2).saturating_add(OTHER_FILES)
+        let to_providers = calls.saturating_mul(CONNECTIONS_PER_CALL);
+        connections.saturating_mul(2).saturating_add(to_providers).saturating_add(OTHER_FILES)
     }
 
-    /// The calls that the open files allow, with two connections for each.
+    /// The calls that the open files allow, with two connections of callers for each.
     fn files_for_calls(&self) -> Option<usize> {
         Some(self.open_files?.saturating_sub(OTHER_FILES) / Self::FILES_PER_CALL)
     }
 
-    /// A call's own to its provider, one that is kept, and two connections at each of the two addresses.
-    const FILES_PER_CALL: usize = 6;
+    /// Two connections at each of the two addresses, and those to providers.
+    const FILES_PER_CALL: usize = 4 + CONNECTIONS_PER_CALL;
 }
 
 /// Half of the cores. The other half is for the servers that a role waits on; and a task that stays on its thread costs less
@@ -195,8 +197,8 @@ mod tests {
             (Some(512), None, 512, 1_024),
             (Some(65_536), Some(1_048_576), 2_048, 4_096),
             (Some(65_536), Some(65_536), 2_048, 4_096),
-            (Some(65_536), Some(4_096), 640, 1_280),
-            (Some(65_536), Some(1_024), 128, 256),
+            (Some(65_536), Some(4_096), 548, 1_096),
+            (Some(65_536), Some(1_024), 109, 218),
             (Some(65_536), Some(256), 64, 64),
         ] {
             let machine = Machine { cores: 1, memory_mib: memory, open_files: files };
@@ -208,7 +210,7 @@ mod tests {
         }
         let few_files = Machine { open_files: Some(1_024), ..machine(1, None) };
         for calls in [1, 10_000] {
-            assert_eq!(few_files.connections(calls), 256, "whatever the flag for calls says");
+            assert_eq!(few_files.connections(calls), 218, "whatever the flag for calls says");
         }
         assert_eq!(machine(1, None).connections(10_000), 20_000);
     }

@@ -1,4 +1,4 @@
-//! Other processes of this machine: whether they run, how much memory they use, and signals to them.
+//! Other processes of this machine: whether they run, how much memory, time, files and threads they use, and signals to them.
 
 use std::process::{Command, Stdio};
 
@@ -13,6 +13,24 @@ pub fn resident_kib(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+}
+
+/// The open files of a process, sockets included.
+pub fn open_files(pid: u32) -> usize {
+    std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
+}
+
+/// The threads of a process.
+pub fn threads(pid: u32) -> usize {
+    std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().count()
+}
+
+/// The time that a process has had the processor, in ticks of the system's clock.
+pub fn cpu_ticks(pid: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    // After the name in parentheses: the state is field 3, and the times in user and in system mode are 14 and 15.
+    let fields = stat.rsplit(") ").next().unwrap().split_whitespace().skip(11).take(2);
+    fields.map(|ticks| ticks.parse::<u64>().unwrap()).sum()
 }
 
 /// Kills a process as a power cut does. Does nothing if it has ended.

@@ -47,4 +47,5 @@ pub use self::server::{
     connection_share, run,
 };
 pub use self::timeouts::Timeouts;
+pub use farthing_egress::CONNECTIONS_PER_CALL;
 pub use farthing_worker::webhooks::WebhookTiming;

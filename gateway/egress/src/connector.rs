@@ -10,7 +10,7 @@ use tower_service::Service;
 
 use crate::address::AddressGuard;
 use crate::dialer::{BoxFuture, Dialer};
-use crate::dialled::Kept;
+use crate::dialled::Places;
 use crate::error::{BoxError, Error};
 use crate::names::Names;
 use crate::tls;
@@ -19,20 +19,20 @@ use crate::tls;
 pub type Connector = Bounded<HttpsConnector<Dialer<Names>>>;
 
 /// A connector under `guard`. `timeout` bounds a connection from the DNS lookup to the end of the TLS handshake.
-/// Of its connections, those are kept between calls that `kept` allows.
+/// `places` limits the connections that are open, and those of them that are kept between calls.
 pub fn connector(
     guard: &Arc<AddressGuard>,
     names: &Names,
     tls: rustls::ClientConfig,
     timeout: Duration,
-    kept: Kept,
+    places: Places,
 ) -> Connector {
     let connector = hyper_rustls::HttpsConnectorBuilder::new()
         .with_tls_config(tls)
         .https_or_http()
         .with_server_name_resolver(tls::server_name)
         .enable_http1()
-        .wrap_connector(Dialer::new(names.clone(), Arc::clone(guard), kept));
+        .wrap_connector(Dialer::new(names.clone(), Arc::clone(guard), places));
     Bounded::new(connector, timeout)
 }
 

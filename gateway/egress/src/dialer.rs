@@ -16,7 +16,7 @@ use hyper_util::client::legacy::connect::dns::Name;
 use tower_service::Service;
 
 use crate::address::AddressGuard;
-use crate::dialled::{Dialled, Kept};
+use crate::dialled::{Dialled, Places};
 use crate::error::{BoxError, Error};
 use crate::guarded::GuardedResolver;
 use crate::party;
@@ -35,13 +35,13 @@ pub(crate) type BoxFuture<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Se
 pub struct Dialer<R> {
     resolver: GuardedResolver<R>,
     guard: Arc<AddressGuard>,
-    kept: Kept,
+    places: Places,
 }
 
 impl<R> Dialer<R> {
-    /// A dialer under `guard`, whose connections are kept as `kept` allows.
-    pub(crate) fn new(resolver: R, guard: Arc<AddressGuard>, kept: Kept) -> Self {
-        Self { resolver: GuardedResolver { resolver, guard: Arc::clone(&guard) }, guard, kept }
+    /// A dialer under `guard`, of as many connections as `places` allows.
+    pub(crate) fn new(resolver: R, guard: Arc<AddressGuard>, places: Places) -> Self {
+        Self { resolver: GuardedResolver { resolver, guard: Arc::clone(&guard) }, guard, places }
     }
 }
 
@@ -66,20 +66,21 @@ where
             Some(_) => None,
             None => uri.host().and_then(|host| host.parse().ok()).map(|name| self.resolver.call(name)),
         };
-        let (guard, kept, party) = (Arc::clone(&self.guard), self.kept.clone(), party::current());
+        let (guard, places, party) = (Arc::clone(&self.guard), self.places.clone(), party::current());
         Box::pin(async move {
             let addresses = match lookup {
                 Some(lookup) => lookup.await?,
                 // The host is an address, which the connector dials without a resolver.
                 None => Vec::new(),
             };
+            let place = places.take(party)?;
             let stream = http_connector(addresses).call(uri).await?;
             // Checked again before a byte is sent: the connector parses addresses in URLs by itself, and the system
             // dials another address in place of some, such as 0.0.0.0.
             if !guard.permits(stream.inner().peer_addr()?.ip()) {
                 return Err(Error::Forbidden.into());
             }
-            Ok(Dialled::new(stream, &kept, party))
+            Ok(Dialled::new(stream, place))
         })
     }
 }
@@ -181,7 +182,7 @@ mod tests {
     }
 
     fn dialer<R>(resolver: R, guard: Arc<AddressGuard>) -> Dialer<R> {
-        Dialer::new(resolver, guard, Kept::new(64, 32))
+        Dialer::new(resolver, guard, Places::new(64, 32, Duration::from_mins(1)))
     }
 
     async fn listen(address: Ipv4Addr, port: u16) -> TcpListener {

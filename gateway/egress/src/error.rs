@@ -16,6 +16,9 @@ pub enum Error {
     /// Too many names are being looked up, for this party or for all.
     #[error("too many host names are being looked up")]
     TooManyLookups,
+    /// Too many connections are open, of this party or of all.
+    #[error("too many connections are open")]
+    TooManyConnections,
     /// The connection was not established in time.
     #[error("no connection within {0:?}")]
     TimedOut(Duration),

@@ -38,6 +38,8 @@ gateway_limits! {
     KeyLookups = "look-ups of keys",
     /// Look-ups of host names of one merchant at once.
     NameLookups = "look-ups of host names",
+    /// Open connections to providers.
+    ProviderConnections = "open connections to providers",
     /// Memory of long bodies.
     BodyMemory = "memory of long bodies",
     /// One merchant's share of the memory of long bodies.

@@ -117,7 +117,7 @@ async fn forward(
         unpriced,
     } = prepared;
     let provider = (command.provider_key_type, ProviderLabel::of(&command.provider));
-    let sent = outgoing.body().sent_flag();
+    let (sent, unsent) = (outgoing.body().sent_flag(), outgoing.body().unsent());
     let request_to_provider = trace.request_to_provider(&command, &outgoing);
     let may_be_open = AtomicBool::new(false);
     let opening = async {
@@ -152,7 +152,7 @@ async fn forward(
     let opened = *opening.outcome();
     let usage_limit = usage_limit.held(opened.hold, forwarder.app.settings.hold_cap);
     let call = OpenCall::new(partition, request_id, opened, provider);
-    let in_flight = InFlight::begin(&forwarder, call);
+    let in_flight = InFlight::begin(&forwarder, call, unsent);
     let (mut connected, mut reading_on) = (true, None);
     let timeout = || ApiError::Forward(ForwardError::ProviderTimeout);
     let no_response = || (FailureReason::ProviderGone, ApiError::Forward(ForwardError::ProviderProtocol));
@@ -496,12 +496,17 @@ fn failure(error: &hyper_util::client::legacy::Error, request_id: RequestId) -> 
             Some(farthing_egress::Error::TooManyLookups) => {
                 return (FailureReason::ProviderUnreachable, ApiError::overloaded(GatewayLimit::NameLookups));
             }
+            Some(farthing_egress::Error::TooManyConnections) => {
+                let limit = GatewayLimit::ProviderConnections;
+                return (FailureReason::ProviderUnreachable, ApiError::overloaded(limit));
+            }
             Some(farthing_egress::Error::Lookup(_) | farthing_egress::Error::TimedOut(_)) | None => {}
         }
         if let Some(unsent) = error.downcast_ref() {
             let message = match unsent {
                 BodyError::Aborted(_) => "ended early",
                 BodyError::Timeout => "did not come in time",
+                BodyError::Over => "was not needed",
             };
             return (FailureReason::CallerGone, ApiError::issue(["body"], message));
         }

@@ -13,6 +13,7 @@ use farthing_log::appender::ClaimEnd;
 use farthing_telemetry::Counted;
 
 use super::forwarder::{Forwarder, OpenCall};
+use super::request_body::Unsent;
 use super::settlement::{Unsettled, leave_unsettled, log_unsettled, until_durable};
 use crate::metrics::CallLabel;
 
@@ -88,12 +89,13 @@ pub(super) struct InFlight {
     forwarder: Arc<Forwarder>,
     call: OpenCall,
     _open: Counted,
+    _unsent: Unsent,
 }
 
 impl InFlight {
-    pub(super) fn begin(forwarder: &Arc<Forwarder>, call: OpenCall) -> Self {
+    pub(super) fn begin(forwarder: &Arc<Forwarder>, call: OpenCall, unsent: Unsent) -> Self {
         let open = Counted::new(&forwarder.app.metrics.forward.open);
-        Self { forwarder: Arc::clone(forwarder), call, _open: open }
+        Self { forwarder: Arc::clone(forwarder), call, _open: open, _unsent: unsent }
     }
 }
 

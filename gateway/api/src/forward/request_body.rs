@@ -2,9 +2,9 @@
 
 use std::future::{Future as _, poll_fn};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, ready};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -30,13 +30,16 @@ pub(crate) enum BodyError {
     /// The caller stays connected but sends nothing.
     #[error("the caller sent nothing for too long")]
     Timeout,
+    /// The response has come to its end before.
+    #[error("the call is over")]
+    Over,
 }
 
 /// A request body, of which a part may be read ahead.
 #[derive(Debug)]
 pub(crate) struct RequestBody {
     ahead: Option<Bytes>,
-    rest: Option<Rest>,
+    rest: Option<Arc<Mutex<Sending>>>,
     is_sent: SentFlag,
 }
 
@@ -65,9 +68,51 @@ impl RequestBody {
         }
     }
 
+    /// What is left of it when the call is over. That the provider has answered does not mean that it has read it.
+    pub(super) fn unsent(&self) -> Unsent {
+        Unsent(self.rest.clone())
+    }
+
     /// The flag that is set once the request is sent.
     pub(super) fn sent_flag(&self) -> SentFlag {
         self.is_sent.clone()
+    }
+}
+
+/// The part of a body that is not sent yet; nothing once the call is over.
+#[derive(Debug)]
+struct Sending {
+    rest: Option<Rest>,
+    /// Of the connection to the provider.
+    waker: Option<Waker>,
+}
+
+impl Sending {
+    fn new(rest: Rest) -> Arc<Mutex<Self>> {
+        Arc::new(Mutex::new(Self { rest: Some(rest), waker: None }))
+    }
+}
+
+fn locked(sending: &Mutex<Sending>) -> MutexGuard<'_, Sending> {
+    sending.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What is left of a body when it is dropped is not sent any more, and its caller's connection is free of it: a connection to
+/// a provider that reads nothing would keep it.
+#[derive(Debug)]
+pub(super) struct Unsent(Option<Arc<Mutex<Sending>>>);
+
+impl Drop for Unsent {
+    fn drop(&mut self) {
+        let Some(sending) = &self.0 else { return };
+        let (rest, waker) = {
+            let mut sending = locked(sending);
+            (sending.rest.take(), sending.waker.take())
+        };
+        drop(rest);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
     }
 }
 
@@ -168,7 +213,7 @@ pub(crate) async fn read_ahead(
         let known_bytes = announced.unwrap_or(0);
         let nothing = BodyFingerprint { first: Bytes::new(), length: Some(0), complete: true };
         let fingerprint = (ahead == Ahead::Any).then_some(nothing);
-        let rest = Some(Rest::new(Pieces::new(body, turn), idle_timeout));
+        let rest = Some(Sending::new(Rest::new(Pieces::new(body, turn), idle_timeout)));
         let body = RequestBody { ahead: None, rest, is_sent: SentFlag::default() };
         return Ok(ReadAhead { body, json: None, form: None, known_bytes, fingerprint });
     }
@@ -183,7 +228,7 @@ pub(crate) async fn read_ahead(
     let json = (is_json && whole).then(|| first.clone());
     let extent = if whole && first.len() <= MAX_AHEAD { FormExtent::Whole } else { FormExtent::Beginning };
     let form = is_form.then(|| (first.slice(..first.len().min(MAX_AHEAD)), extent));
-    let rest = rest.map(|rest| Rest::new(rest, idle_timeout));
+    let rest = rest.map(|rest| Sending::new(Rest::new(rest, idle_timeout)));
     let body = RequestBody { ahead: Some(first), rest, is_sent: SentFlag::default() };
     Ok(ReadAhead { body, json, form, known_bytes, fingerprint })
 }
@@ -223,18 +268,27 @@ impl HttpBody for RequestBody {
         if let Some(ahead) = this.ahead.take().filter(|ahead| !ahead.is_empty()) {
             return Poll::Ready(Some(Ok(Frame::data(ahead))));
         }
-        let Some(rest) = &mut this.rest else { return Poll::Ready(None) };
-        rest.poll_frame(cx)
+        let Some(sending) = &this.rest else { return Poll::Ready(None) };
+        let mut sending = locked(sending);
+        let Some(rest) = &mut sending.rest else { return Poll::Ready(Some(Err(BodyError::Over))) };
+        let frame = rest.poll_frame(cx);
+        sending.waker = frame.is_pending().then(|| cx.waker().clone());
+        frame
     }
 
     fn is_end_stream(&self) -> bool {
         self.ahead.as_ref().is_none_or(Bytes::is_empty)
-            && self.rest.as_ref().is_none_or(|rest| rest.body.is_end_stream())
+            && self.rest.as_ref().is_none_or(|sending| {
+                locked(sending).rest.as_ref().is_some_and(|rest| rest.body.is_end_stream())
+            })
     }
 
     fn size_hint(&self) -> SizeHint {
         let ahead = self.ahead.as_ref().map_or(0, |ahead| ahead.len() as u64);
-        let rest = self.rest.as_ref().map_or_else(|| SizeHint::with_exact(0), |rest| rest.body.size_hint());
+        let rest = self.rest.as_ref().map_or_else(
+            || SizeHint::with_exact(0),
+            |sending| locked(sending).rest.as_ref().map_or_else(SizeHint::new, |rest| rest.body.size_hint()),
+        );
         let mut hint = SizeHint::new();
         hint.set_lower(rest.lower().saturating_add(ahead));
         if let Some(upper) = rest.upper().and_then(|upper| upper.checked_add(ahead)) {
@@ -296,6 +350,29 @@ mod tests {
             sleep(IDLE_TIMEOUT * 2).await;
             assert!(body.frame().await.unwrap().is_ok());
         }
+    }
+
+    #[tokio::test]
+    async fn nothing_more_is_sent_once_the_call_is_over() {
+        const PAUSES: [Duration; 1] = [Duration::ZERO];
+        let (caller, body) = (Arc::new(()), arriving(&PAUSES));
+        let kept = Arc::clone(&caller);
+        let body = Body::new(body.map_frame(move |frame| {
+            let _ = &kept;
+            frame
+        }));
+        let mut body = unread(body).await;
+        let unsent = body.unsent();
+        assert!(body.frame().await.unwrap().is_ok());
+        let sending = tokio::spawn(async move { (body.frame().await, body) });
+        while Arc::strong_count(&caller) == 1 {
+            tokio::task::yield_now().await;
+        }
+        drop(unsent);
+        let (frame, body) = sending.await.unwrap();
+        assert!(matches!(frame, Some(Err(BodyError::Over))));
+        assert_eq!(Arc::strong_count(&caller), 1, "the caller's body is dropped");
+        assert!(!body.is_end_stream());
     }
 
     #[tokio::test]

@@ -13,7 +13,7 @@ use axum::middleware::from_fn_with_state;
 use deadpool_postgres::Pool;
 use farthing_core::ids::{GatewayId, Mint};
 use farthing_core::secret::Mode;
-use farthing_egress::{AddressGuard, Kept, Names, connector, tls};
+use farthing_egress::{AddressGuard, Names, Places, connector, tls};
 use farthing_log::clock::Clock;
 use farthing_log::connect::Role;
 use farthing_log::leases::{Leads, LedPartitions};
@@ -192,10 +192,11 @@ pub async fn run(
     let (calls, stop_waiting) = (TaskTracker::new(), CancellationToken::new());
     let guard = Arc::new(AddressGuard::new(config.allow_addresses));
     let tls = tls::client_config(&config.trusted_authorities)?;
-    let ServerLimits { calls: kept, calls_per_merchant: of_one, .. } = config.limits;
-    let kept = Kept::new(kept, of_one.unwrap_or(kept));
+    let ServerLimits { calls: all, calls_per_merchant: of_one, .. } = config.limits;
+    // No provider has to read of a call that it may no longer answer.
+    let places = Places::new(all, of_one.unwrap_or(all), timeouts.answer.max(timeouts.silence));
     let names = Names::new(&config.dns_servers);
-    let connector = connector(&guard, &names, tls, timeouts.connect, kept);
+    let connector = connector(&guard, &names, tls, timeouts.connect, places);
     let dispatcher = config.webhooks.map(|timing| {
         let payloads = Arc::new(rest::Payloads);
         let ledger = app.ledger.clone();

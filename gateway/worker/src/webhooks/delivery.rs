@@ -139,6 +139,9 @@ fn reason(error: &hyper_util::client::legacy::Error) -> &'static str {
         if let Some(farthing_egress::Error::Forbidden) = error.downcast_ref() {
             return "the receiver's address is not allowed";
         }
+        if let Some(farthing_egress::Error::TooManyConnections) = error.downcast_ref() {
+            return "too many connections of the merchant were open";
+        }
         source = error.source();
     }
     if error.is_connect() {
