@@ -3,6 +3,7 @@
 
 mod file_name;
 mod http_client;
+mod path;
 mod pem;
 mod server_check;
 mod validity;
@@ -18,7 +19,7 @@ use rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
 pub use self::file_name::shown;
 pub use self::http_client::http_connector;
 pub use self::pem::{add_authorities, authorities, certificates, private_key, public_key};
-use self::server_check::{ChainOnly, Unchecked};
+use self::server_check::{Issued, Unchecked};
 pub use self::validity::{Validity, validity};
 
 /// Why a TLS configuration cannot be built.
@@ -79,15 +80,12 @@ impl ServerCheck {
         provider: &CryptoProvider,
     ) -> ConfigBuilder<ClientConfig, WantsClientCert> {
         let algorithms = provider.signature_verification_algorithms;
-        match self {
-            Self::Nothing => {
-                builder.dangerous().with_custom_certificate_verifier(Arc::new(Unchecked { algorithms }))
-            }
-            Self::Authority(roots) => builder
-                .dangerous()
-                .with_custom_certificate_verifier(Arc::new(ChainOnly { roots, algorithms })),
-            Self::AuthorityAndName(roots) => builder.with_root_certificates(roots),
-        }
+        let issued = |roots, is_for_name| Arc::new(Issued { roots, is_for_name, algorithms });
+        builder.dangerous().with_custom_certificate_verifier(match self {
+            Self::Nothing => Arc::new(Unchecked { algorithms }),
+            Self::Authority(roots) => issued(roots, false),
+            Self::AuthorityAndName(roots) => issued(roots, true),
+        })
     }
 }
 

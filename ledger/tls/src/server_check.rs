@@ -1,12 +1,14 @@
-//! Checks of a server's certificate that are weaker than those for the web. Invariant: the server always proves that it
-//! has the key of the certificate that it shows.
+//! Checks of a server's certificate: that for the web, and weaker ones. Invariant: the server always proves that it has the
+//! key of the certificate that it shows.
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::verify_server_cert_signed_by_trust_anchor;
+use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
 use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+
+use crate::path::between;
 
 /// Takes any certificate.
 #[derive(Debug)]
@@ -14,10 +16,12 @@ pub(crate) struct Unchecked {
     pub(crate) algorithms: WebPkiSupportedAlgorithms,
 }
 
-/// Takes a certificate of its authorities that is valid now, for whatever name.
+/// Takes a certificate of its authorities that is valid now.
 #[derive(Debug)]
-pub(crate) struct ChainOnly {
+pub(crate) struct Issued {
     pub(crate) roots: RootCertStore,
+    /// Whether it must be for the name of the server.
+    pub(crate) is_for_name: bool,
     pub(crate) algorithms: WebPkiSupportedAlgorithms,
 }
 
@@ -63,18 +67,22 @@ impl ServerCertVerifier for Unchecked {
     signatures_are_verified!();
 }
 
-impl ServerCertVerifier for ChainOnly {
+impl ServerCertVerifier for Issued {
     fn verify_server_cert(
         &self,
         certificate: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
+        name: &ServerName<'_>,
         _: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
+        let between = between(certificate, intermediates);
         let certificate = ParsedCertificate::try_from(certificate)?;
         let (roots, algorithms) = (&self.roots, self.algorithms.all);
-        verify_server_cert_signed_by_trust_anchor(&certificate, roots, intermediates, now, algorithms)?;
+        verify_server_cert_signed_by_trust_anchor(&certificate, roots, &between, now, algorithms)?;
+        if self.is_for_name {
+            verify_server_name(&certificate, name)?;
+        }
         Ok(ServerCertVerified::assertion())
     }
 
