@@ -267,6 +267,12 @@ fn malformed_bodies_are_refused_with_the_paths_of_the_wrong_fields() {
                 .header("Content-Type", "application/json")
                 .body(Body::Whole(deep.into_bytes()));
             is_envelope(&merchant.rest(deep).await, path);
+            let members = (0..=10_000).map(|number| format!("\"{number}\":0")).collect::<Vec<_>>();
+            let many = Request::new("POST", path)
+                .header("Content-Type", "application/json")
+                .body(Body::Whole(format!("{{\"name\":\"x\",{}}}", members.join(",")).into_bytes()));
+            let refused = merchant.rest(many).await.refused(400, "validation_error");
+            assert!(refused.to_string().contains("at most 10000 members"), "{refused}");
         }
         let foreign = json!({"name": "x", "connection_id": stranger.id});
         merchant.post("/v1/spend_keys", &foreign).await.refused(404, "customer_not_found");

@@ -30,6 +30,10 @@ const MAX_PASSES: usize = 4 * MAX_ISSUES;
 /// list fewer problems, so that nobody can keep a thread busy with a body full of mistakes.
 const MAX_BYTES_READ: usize = 4 * 1024 * 1024;
 
+/// The most members and items that an input has in all. Reading one costs much more than its bytes do; no resource needs half
+/// as many.
+const MAX_VALUES: usize = 10_000;
+
 /// The passes over an input of `bytes`: at least two, so that an issue is found and confirmed.
 fn passes(bytes: usize) -> usize {
     (MAX_BYTES_READ / bytes.max(1)).clamp(2, MAX_PASSES)
@@ -97,12 +101,27 @@ pub(crate) fn read_two<'de, D: Deserializer<'de>, A: Deserialize<'de>, B: Deseri
 }
 
 fn object(json: &str) -> Result<Node<'_>, Issue> {
+    if has_more_values(json, MAX_VALUES) {
+        return Err(Issue::new([""; 0], format!("must have at most {MAX_VALUES} members and items")));
+    }
     let whole: &RawValue = serde_json::from_str(json).map_err(|_| Issue::new([""; 0], "must be JSON"))?;
     let node = Node::json(whole);
     match node.members() {
         Some(_) => Ok(node),
         None => Err(Issue::new([""; 0], "must be a JSON object")),
     }
+}
+
+/// Whether a JSON text has more members and items than `most`. It counts the commas between them.
+fn has_more_values(json: &str, most: usize) -> bool {
+    let (mut is_text, mut is_escaped) = (false, false);
+    let commas = json.bytes().filter(|byte| {
+        let is_quote = *byte == b'"' && !is_escaped;
+        is_escaped = is_text && *byte == b'\\' && !is_escaped;
+        is_text ^= is_quote;
+        *byte == b',' && !is_text
+    });
+    commas.take(most).count() == most
 }
 
 fn read<'a, T: Deserialize<'a>>(root: &Node<'a>, passes: usize) -> Result<T, Vec<Issue>> {
@@ -267,6 +286,22 @@ mod tests {
     use crate::error::InputError;
     use crate::values;
 
+    #[test]
+    fn an_input_of_very_many_values_is_refused_before_it_is_read() {
+        let check = |members: usize| {
+            let members = (0..members).map(|number| format!("\"{number}\":[]")).collect::<Vec<_>>();
+            check_object(&format!("{{{}}}", members.join(",")))
+        };
+        assert_eq!(check(MAX_VALUES), Ok(()));
+        assert!(check(MAX_VALUES + 1).is_err());
+        let nested = format!(r#"{{"unknown": [[{}0]]}}"#, "0,".repeat(MAX_VALUES));
+        assert!(check_object(&nested).is_err());
+        // Commas within texts separate nothing, whatever is escaped beside them.
+        let text =
+            format!(r#"{{"a": "\"{}\\", "b": "{}"}}"#, ",".repeat(MAX_VALUES), ",\\\\".repeat(MAX_VALUES));
+        assert_eq!(check_object(&text), Ok(()));
+    }
+
     #[derive(Debug, Deserialize)]
     struct Outer {
         name: values::Text,
@@ -390,7 +425,8 @@ mod tests {
     #[test]
     fn a_large_input_is_read_a_few_times_only() {
         assert_eq!((passes(0), passes(10_000), passes(1024 * 1024), passes(usize::MAX)), (400, 400, 4, 2));
-        let json = serde_json::json!({"name": "n", "missing": "m", "inners": vec![7; 400_000]}).to_string();
+        let inners = vec!["x".repeat(100); 9_000];
+        let json = serde_json::json!({"name": "n", "missing": "m", "inners": inners}).to_string();
         let found = issues(body::<Outer>(&json));
         assert_eq!(found.len(), passes(json.len()));
         assert_eq!(found[0], ("inners.0".to_owned(), "must be an object".to_owned()));
