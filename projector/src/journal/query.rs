@@ -203,12 +203,18 @@ async fn call_lines(
     let (mut found, mut stopped) = (Vec::new(), None);
     for time in call.times() {
         let mut places = Places::new(db, merchant, filter, time, below, LINES_AT_ONCE).await?;
+        let (mut next, mut at_once) = (Vec::new(), LINES_AT_ONCE);
         loop {
-            let next = places.next(LINES_AT_ONCE).await?;
+            if next.is_empty() {
+                next = places.next(LINES_AT_ONCE).await?;
+            }
             if next.is_empty() {
                 break;
             }
-            let read = readable_lines(db, usize::MAX, &next).await?;
+            // Those of other calls may be long: few are in memory at once.
+            let read = readable_lines(db, MAX_PAGE_BYTES, &next[..at_once.min(next.len())]).await?;
+            next.drain(..read.lines.len());
+            at_once = if read.is_cut { read.lines.len().max(1) } else { at_once.saturating_mul(2) };
             let passes = |line: &Line| filter.passes(line) && line.at_us() == time.0;
             found.extend(read.lines.into_iter().filter(passes));
             if read.stopped.is_some() {

@@ -2,9 +2,9 @@
 
 use chrono::TimeDelta;
 use farthing_tests::log::Logged;
-use farthing_tests::merchant::Merchant;
+use farthing_tests::merchant::{Merchant, encoded};
 use farthing_tests::run;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{HIDDEN, Story, shown, time};
 
@@ -70,6 +70,34 @@ fn a_merchants_events_are_shown_as_they_stand_in_the_log() {
             customer(event) == Some(&first.id)
         })
         .await;
+    });
+}
+
+/// Those of other calls in its neighbourhood are as long as a merchant can make them, and few are read at once.
+#[test]
+fn the_events_of_a_call_are_found_among_long_ones_of_others() {
+    run(async {
+        let merchant = Merchant::funded("10").await;
+        let meter = merchant.call_meter("0.01").await;
+        let metadata: Map<_, _> =
+            (0..100).map(|number| (format!("{number:k>200}"), "\u{1}".repeat(255).into())).collect();
+        let report = |id: String, metadata: Value| json!({"request_id": id, "meter_slug": meter.slug, "usage": {"requests": 1}, "metadata": metadata});
+        for number in 0..20 {
+            let long = report(format!("long {number}"), metadata.clone().into());
+            merchant.post("/v1/requests", &long).await.expect(201);
+            let short = report(format!("short {number}"), json!({}));
+            merchant.post("/v1/requests", &short).await.expect(201);
+        }
+        let events = merchant.events().await;
+        assert!(events.iter().any(|event| event.text.len() > 150_000));
+        for id in ["short 0", "long 7", "short 13", "long 19"] {
+            let path = format!("/v1/ledger/events?limit=100&request_id={}", encoded(id));
+            let found = merchant.get(&path).await.expect(200);
+            let expected: Vec<_> =
+                events.iter().rev().filter(|event| event.body["request_id"] == id).map(shown).collect();
+            assert!(!expected.is_empty());
+            assert_eq!(found["data"], json!(expected), "{id}");
+        }
     });
 }
 
