@@ -148,20 +148,6 @@ pub async fn list(
     Ok(Listed { has_more: has_more || items.len() < wanted, items })
 }
 
-/// All of the merchant's plans, newest first.
-pub async fn all(db: PartitionClient<'_>, merchant_id: MerchantId) -> Result<Vec<PlanRow>, Error> {
-    let mut plans: Vec<PlanRow> = Vec::new();
-    loop {
-        let cursor = plans.last().map(|plan| plan.plan_id.to_string());
-        let page = Page { cursor: cursor.as_deref(), limit: 1_000, max_bytes: usize::MAX };
-        let listed = list(db, merchant_id, page).await?;
-        plans.extend(listed.items);
-        if !listed.has_more {
-            return Ok(plans);
-        }
-    }
-}
-
 /// The merchant's credit bundles, newest first; only the plan's when one is given.
 pub async fn list_bundles(
     db: PartitionClient<'_>,

@@ -7,7 +7,7 @@ use farthing_core::money::Amount;
 use farthing_core::plan::PlanTerms;
 
 use crate::customers::query::Contact;
-use crate::query::{self, Error, Listed, Page, PartitionClient, Start, text};
+use crate::query::{self, Error, Listed, Page, PartitionClient, text};
 use crate::row::row;
 
 row! {
@@ -53,6 +53,8 @@ row! {
     pub struct ActiveRow {
         /// The subscription.
         pub subscription: SubscriptionRow = nested,
+        /// The remaining credit of all plans of its wallet.
+        pub plan_credit: Amount = amount,
         /// When its plan was created.
         pub plan_created_at: DateTime<Utc> = plain,
         /// When its wallet was created.
@@ -142,21 +144,27 @@ pub const LIST_BY_CUSTOMER: &str = select_subscriptions!(
      ORDER BY s.started_at DESC, s.subscription_id DESC LIMIT $7"
 );
 
-/// A merchant's subscriptions with the fields of the older form. Deleted plans and customers keep their rows.
-pub const LIST_OLDER: &str = select_subscriptions!(
-    ", t.created_at AS plan_created_at, c.created_at AS wallet_created_at, w.balance",
-    "JOIN {plans}.plans AS t ON t.partition = s.partition AND t.plan_id = s.plan_id \
-     JOIN {connections}.connections AS c ON c.partition = s.partition AND c.connection_id = s.customer_id \
-     JOIN {connections}.wallets AS w ON w.partition = s.partition AND w.wallet_id = s.wallet_id ",
-    "AND (s.started_at, s.subscription_id) < (COALESCE($3::timestamptz, 'infinity'), $4) \
-     ORDER BY s.started_at DESC, s.subscription_id DESC LIMIT $5"
+/// A merchant's subscriptions with the fields of the older form. Deleted plans and customers keep their rows. The page has all
+/// rows of few wallets' subscriptions or some of many: their credit is summed in one pass.
+pub const LIST_OLDER: &str = concat!(
+    "WITH page AS MATERIALIZED (",
+    select_subscriptions!(
+        ", t.created_at AS plan_created_at, c.created_at AS wallet_created_at, w.balance",
+        "JOIN {plans}.plans AS t ON t.partition = s.partition AND t.plan_id = s.plan_id \
+         JOIN {connections}.connections AS c ON c.partition = s.partition AND c.connection_id = s.customer_id \
+         JOIN {connections}.wallets AS w ON w.partition = s.partition AND w.wallet_id = s.wallet_id ",
+        "AND (s.started_at, s.subscription_id) < (COALESCE($3::timestamptz, 'infinity'), $4) \
+         ORDER BY s.started_at DESC, s.subscription_id DESC LIMIT $5"
+    ),
+    ") SELECT page.*, credits.plan_credit FROM page JOIN ( \
+     SELECT o.wallet_id, sum(o.credit) AS plan_credit FROM {subscriptions}.subscriptions AS o \
+     WHERE o.partition = $1 AND o.merchant_id = $2 AND o.customer_id IN (SELECT page.customer_id FROM page) \
+     GROUP BY o.wallet_id) AS credits ON credits.wallet_id = page.wallet_id \
+     ORDER BY page.started_at DESC, page.subscription_id DESC"
 );
 
 /// The subscription of a cursor.
 pub const CURSOR: &str = "SELECT started_at AS at FROM {subscriptions}.subscriptions WHERE partition = $1 AND merchant_id = $2 AND subscription_id = $3";
-
-/// The rows of one query of [`older`], which reads all.
-const OLDER_LIMIT: u16 = 1_000;
 
 /// The merchant's subscription `id`.
 pub async fn find(
@@ -198,20 +206,13 @@ pub async fn list(
     query::list(db, LIST, &parameters, &start, page).await
 }
 
-/// All of the merchant's subscriptions, newest first, in the older form. Reads the models `plans` and `connections`
-/// as well.
-pub async fn older(db: PartitionClient<'_>, merchant_id: MerchantId) -> Result<Vec<ActiveRow>, Error> {
+/// The merchant's subscriptions, newest first, in the older form. Reads the models `plans` and `connections` as well.
+pub async fn older(
+    db: PartitionClient<'_>,
+    merchant_id: MerchantId,
+    page: Page<'_>,
+) -> Result<Listed<ActiveRow>, Error> {
     let merchant = merchant_id.to_string();
-    let page = Page { cursor: None, limit: OLDER_LIMIT, max_bytes: usize::MAX };
-    let (mut all, mut start): (Vec<ActiveRow>, _) = (Vec::new(), Start::default());
-    loop {
-        let listed = query::list(db, LIST_OLDER, &[text(&merchant)], &start, page).await?;
-        all.extend(listed.items);
-        match all.last().map(|row| &row.subscription) {
-            Some(last) if listed.has_more => {
-                start = Start { at: Some(last.started_at), id: last.subscription_id.to_string() };
-            }
-            _ => return Ok(all),
-        }
-    }
+    let start = page.start::<SubscriptionId>(db, CURSOR, &merchant).await?;
+    query::list(db, LIST_OLDER, &[text(&merchant)], &start, page).await
 }

@@ -2,6 +2,7 @@
 //! its alias have the same handlers.
 
 mod active_subscriptions;
+mod array;
 mod authenticate;
 mod body;
 mod checkout_sessions;

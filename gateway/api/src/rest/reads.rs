@@ -22,8 +22,10 @@ use farthing_projector::{ReadModel, Schemas, checkpoint, webhooks};
 use http::request::Parts;
 use tokio_postgres::Client;
 
+use super::array::Array;
 use super::response_headers::Notes;
 use crate::app::App;
+use crate::body_memory::BodyKind;
 use crate::db::within;
 use crate::error::ApiError;
 use crate::read_turns::ReadTurn;
@@ -185,6 +187,11 @@ impl Reads {
         merchant_id: MerchantId,
     ) -> Result<MerchantConnection, ApiError> {
         self.reached(Projection::Outbox, merchant_id, Purpose::Read).await
+    }
+
+    /// An array of items that the merchant has, without any.
+    pub(super) fn array(&self, merchant_id: MerchantId) -> Array {
+        Array::new(self.app.body_memory.share(merchant_id, BodyKind::Response))
     }
 
     /// A connection for reading the log itself, which never lags.

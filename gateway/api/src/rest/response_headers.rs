@@ -62,6 +62,10 @@ impl Notes {
     }
 }
 
+/// Marks a response whose body has a share of memory of its own.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct HasShare;
+
 /// The outermost layer: adds the headers to every response.
 pub(crate) async fn keep_conventions(
     State(app): State<Arc<App>>,
@@ -104,7 +108,10 @@ pub(crate) async fn keep_conventions(
 
 /// The response, which takes its `share` of memory until the last byte is sent.
 async fn kept(mut share: MemoryShare, response: Response) -> Result<Response, ApiError> {
-    let (parts, body) = response.into_parts();
+    let (mut parts, body) = response.into_parts();
+    if parts.extensions.remove::<HasShare>().is_some() {
+        return Ok(Response::from_parts(parts, body));
+    }
     // The handlers' bodies are whole.
     let length = body.size_hint().exact().map_or(0, |length| usize::try_from(length).unwrap_or(usize::MAX));
     if length <= FREE_BYTES {

@@ -2,8 +2,6 @@
 
 #![expect(clippy::struct_field_names, reason = "the interface names the fields")]
 
-use std::collections::HashMap;
-
 use chrono::Datelike as _;
 use farthing_core::ids::{CustomerId, MerchantId, PlanId, SubscriptionId, WalletId};
 use farthing_core::money::Amount;
@@ -64,23 +62,9 @@ struct Wallet {
 }
 
 impl ActiveSubscription {
-    /// All subscriptions of the merchant. Those of one wallet show the same sum.
-    pub(super) fn of_rows(merchant_id: MerchantId, rows: Vec<ActiveRow>) -> Result<Vec<Self>, ApiError> {
-        let mut plan_credit: HashMap<WalletId, Amount> = HashMap::new();
-        for ActiveRow { subscription, .. } in &rows {
-            let credit = plan_credit.entry(subscription.wallet_id).or_default();
-            *credit = credit.plus(subscription.credit).map_err(out_of_range)?;
-        }
-        let shown = rows.into_iter().map(|row| {
-            let credit = plan_credit[&row.subscription.wallet_id];
-            Self::of_row(merchant_id, row, credit)
-        });
-        shown.collect()
-    }
-
-    /// The merchant's subscription of `row`, whose wallet has so much credit of plans.
-    fn of_row(merchant_id: MerchantId, row: ActiveRow, plan_credit: Amount) -> Result<Self, ApiError> {
-        let ActiveRow { subscription, plan_created_at, wallet_created_at, balance } = row;
+    /// The merchant's subscription of `row`. Those of one wallet show the same sum.
+    pub(super) fn of_row(merchant_id: MerchantId, row: ActiveRow) -> Result<Self, ApiError> {
+        let ActiveRow { subscription, plan_credit, plan_created_at, wallet_created_at, balance } = row;
         let credit = plan_credit.plus(subscription.bundle_credit);
         let active_balance = credit.and_then(|credit| credit.plus(balance)).map_err(out_of_range)?;
         Ok(Self {
