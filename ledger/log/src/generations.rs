@@ -2,8 +2,8 @@
 //! release lead. Works in pages with bounded memory; its checkpoint is the generation's own. One gateway at a time
 //! builds; another goes on if it dies.
 //!
-//! Invariant: a page is stored only after its hashes were verified and its events were folded without a broken
-//! invariant, and only while no gateway leads the partition with this generation (the epoch of `ledger.build_states`).
+//! Invariant: states are stored only after the hashes of their page were verified and its events up to them were folded
+//! without a broken invariant, and only while no gateway leads the partition with this generation (the epoch of `ledger.build_states`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::backoff::Backoff;
 use crate::chain::{self, GENESIS, Hash, Link};
 use crate::connect::{self, Role, redacted};
+use crate::folding::folded_together;
 use crate::leadership::Leadership;
 use crate::reader::{self, Reader};
 use crate::record_batch::RecordBatch;
@@ -27,7 +28,7 @@ use crate::{partitions, record, states};
 /// it folds them first.
 pub(crate) const MAX_BEHIND: i64 = 20_000;
 
-/// The events that are read, folded and stored at once.
+/// The events that are read at once, and folded and stored if their states are not too long.
 const PAGE: usize = 5_000;
 
 /// The number of states that are kept in memory from one page to the next.
@@ -295,26 +296,32 @@ impl Builder {
                 let what = "no event follows, though the head is later".to_owned();
                 return Err(Error::Broken { partition, position, what });
             };
-            position = last.last_position();
-            self.load_unknown(partition, &mut cache, &facts).await?;
-            let broken = |error: EvolveError| Error::Broken {
-                partition,
-                position,
-                what: match error {
-                    EvolveError::Missing(Missing(key)) => format!("{key:?} was not loaded"),
-                    EvolveError::InvariantBroken(broken) => broken.to_string(),
-                },
-            };
-            cache.evolve(&facts).map_err(broken)?;
-            let changes = cache.take_changes();
-            let at = (epoch, position);
-            if !states::store_prepared(&self.client, &self.store, partition, at, &changes).await? {
-                return Ok(());
-            }
-            cache.confirm_stored();
-            cache.forget_unknown_keys();
-            if cache.size().exceeds(MAX_CACHED) {
-                cache.shrink_to(KEPT);
+            let end = last.last_position();
+            for part in folded_together(&cache, &facts) {
+                self.load_unknown(partition, &mut cache, part).await?;
+                position += i64::try_from(part.len()).unwrap_or(i64::MAX);
+                let broken = |error: EvolveError| Error::Broken {
+                    partition,
+                    position,
+                    what: match error {
+                        EvolveError::Missing(Missing(key)) => format!("{key:?} was not loaded"),
+                        EvolveError::InvariantBroken(broken) => broken.to_string(),
+                    },
+                };
+                cache.evolve(part).map_err(broken)?;
+                if position < end && !cache.size().exceeds(MAX_CACHED) {
+                    continue;
+                }
+                let changes = cache.take_changes();
+                let at = (epoch, position);
+                if !states::store_prepared(&self.client, &self.store, partition, at, &changes).await? {
+                    return Ok(());
+                }
+                cache.confirm_stored();
+                cache.forget_unknown_keys();
+                if cache.size().exceeds(MAX_CACHED) {
+                    cache.shrink_to(KEPT);
+                }
             }
         }
         self.client.execute(SET_BUILT, &[&partition.number(), &generation(), &epoch]).await?;

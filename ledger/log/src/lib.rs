@@ -14,6 +14,7 @@ pub mod clock;
 pub mod connect;
 pub mod connection_budget;
 pub mod directory;
+mod folding;
 pub mod generations;
 pub mod leadership;
 pub mod leases;

@@ -17,14 +17,21 @@ use farthing_core::event::Recorded;
 use farthing_core::partition::Partition;
 
 /// The record batches with the events of partition $1 after position $2, as many as have an event up to position
-/// $2 + $3.
+/// $2 + $3, up to the one with which they have $4 bytes. The length of a batch is known without reading it.
 pub const READ: &str = "\
-SELECT partition, first_position, count, recorded_at, writer, events, hashes FROM ledger.batches
-WHERE partition = $1 AND first_position <= $2::bigint + $3::bigint AND first_position > $2 + 1 - count
-    AND first_position >= coalesce((
-        SELECT b.first_position FROM ledger.batches AS b
-        WHERE b.partition = $1 AND b.first_position <= $2 + 1 ORDER BY b.first_position DESC LIMIT 1), 1)
+SELECT partition, first_position, count, recorded_at, writer, events, hashes FROM (
+    SELECT partition, first_position, count, recorded_at, writer, events, hashes,
+        sum(octet_length(events)) OVER (ORDER BY first_position ROWS UNBOUNDED PRECEDING) - octet_length(events) AS before
+    FROM ledger.batches
+    WHERE partition = $1 AND first_position <= $2::bigint + $3::bigint AND first_position > $2 + 1 - count
+        AND first_position >= coalesce((
+            SELECT b.first_position FROM ledger.batches AS b
+            WHERE b.partition = $1 AND b.first_position <= $2 + 1 ORDER BY b.first_position DESC LIMIT 1), 1)) AS range
+WHERE before < $4::bigint
 ORDER BY first_position";
+
+/// The bytes with which a read of events ends. Events are as long as merchants made them, and all of a read are in memory.
+pub(crate) const READ_BYTES: i64 = 16 * 1024 * 1024;
 
 /// The first position of the first record batch after position $2.
 const NEXT: &str = "\
@@ -360,7 +367,7 @@ impl Reader {
     }
 
     /// Reads the events of a partition after `position`, in order and without a gap: about `limit`, since a record
-    /// batch is read whole.
+    /// batch is read whole, and fewer if they are long.
     pub async fn read(&self, partition: Partition, position: i64, limit: usize) -> Result<Vec<Entry>, Error> {
         let mut entries: Vec<Entry> = Vec::new();
         for (batch, first) in self.read_batches(partition, position, limit).await? {
@@ -413,7 +420,7 @@ impl Reader {
 
     /// The record batches of the table with the events after `position`, about `limit` of them.
     async fn stored(&self, partition: Partition, position: i64, limit: i64) -> Result<Vec<BatchRow>, Error> {
-        let parameters: [&(dyn ToSql + Sync); 3] = [&partition.number(), &position, &limit];
+        let parameters: [&(dyn ToSql + Sync); 4] = [&partition.number(), &position, &limit, &READ_BYTES];
         let rows = answered(self.client.query(&self.read, &parameters)).await?;
         Ok(rows.iter().map(BatchRow::of).collect::<Result<_, _>>()?)
     }

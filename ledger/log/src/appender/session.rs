@@ -11,7 +11,7 @@ use super::batch::{AppendBatch, EventId};
 use super::group_commit::GroupCommit;
 use super::store::{Head, LogSession, LogStore, StateChanges, StoreError, StoreResult};
 use crate::connect::{Role, redacted};
-use crate::reader;
+use crate::reader::{self, READ_BYTES};
 use crate::{claims, connect, directory, record, states};
 use farthing_core::event::Fact;
 use farthing_core::idempotency::{ClaimId, StoredClaim};
@@ -120,7 +120,10 @@ impl LogSession for PostgresSession {
     }
 
     async fn read(&self, position: i64, limit: i64) -> StoreResult<Vec<Fact>> {
-        let batches = self.client.query(&self.read, &[&self.partition.number(), &position, &limit]).await?;
+        let batches = self
+            .client
+            .query(&self.read, &[&self.partition.number(), &position, &limit, &READ_BYTES])
+            .await?;
         let mut facts = Vec::new();
         for row in &batches {
             let batch = reader::batch(row).map_err(|error| StoreError::Other(error.to_string()))?;

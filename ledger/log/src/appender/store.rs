@@ -71,7 +71,7 @@ pub(super) trait LogSession: Send + Sync + Sized + 'static {
     /// out any more. Returns the head, and the position up to which the states are stored.
     fn lead(&self) -> impl Future<Output = StoreResult<Option<(Head, i64)>>> + Send;
 
-    /// The events after `position`, which may be within a batch: about `limit`.
+    /// The events after `position`, which may be within a batch: about `limit`, and fewer if they are long.
     fn read(&self, position: i64, limit: i64) -> impl Future<Output = StoreResult<Vec<Fact>>> + Send;
 
     /// The stored states of `keys`, in their order.

@@ -15,11 +15,12 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::batch::AppendBatch;
-use super::cache_bound::{CACHED_AFTER_SHRINKING, CacheBound, loaded_together};
+use super::cache_bound::{CACHED_AFTER_SHRINKING, CacheBound, MAX_CACHED, loaded_together};
 use super::failure::{FailedAttempt, Failure};
 use super::job::{DecideResult, Job};
 use super::store::{ATTEMPT_TIMEOUT, Head, LogSession, LogStore, StoreError, StoreResult};
 use super::{Error, MAX_BATCH};
+use crate::folding::folded_together;
 use farthing_core::event::Fact;
 use farthing_core::idempotency::{ClaimId, StoredClaim};
 use farthing_core::state::{EvolveError, Missing, StateCache, StateKey};
@@ -155,21 +156,25 @@ impl<S: LogStore> Term<S> {
             if facts.is_empty() {
                 return Err(Failure::Tail(format!("no event follows position {position}")));
             }
-            let unknown: Vec<StateKey> = self.states.unknown_states(&facts).into_iter().collect();
-            let found = self.side.load(&unknown).await?;
-            for (key, state) in unknown.into_iter().zip(found) {
-                self.states.load(key, state);
-            }
-            self.fold(&facts)?;
-            position += i64::try_from(facts.len()).unwrap_or(i64::MAX);
-            if head.position - position > 0 && self.states.has_changes() {
-                let changes = self.states.take_changes();
-                if !self.side.store_states(head.epoch, position, &changes).await? {
-                    return Err(Failure::Fenced);
+            let end = position + i64::try_from(facts.len()).unwrap_or(i64::MAX);
+            for part in folded_together(&self.states, &facts) {
+                let unknown: Vec<StateKey> = self.states.unknown_states(part).into_iter().collect();
+                let found = self.side.load(&unknown).await?;
+                for (key, state) in unknown.into_iter().zip(found) {
+                    self.states.load(key, state);
                 }
-                self.states.confirm_stored();
-                self.stored = position;
-                self.states.shrink_to(CACHED_AFTER_SHRINKING);
+                self.fold(part)?;
+                position += i64::try_from(part.len()).unwrap_or(i64::MAX);
+                let is_enough = position == end || self.states.size().exceeds(MAX_CACHED);
+                if is_enough && head.position - position > 0 && self.states.has_changes() {
+                    let changes = self.states.take_changes();
+                    if !self.side.store_states(head.epoch, position, &changes).await? {
+                        return Err(Failure::Fenced);
+                    }
+                    self.states.confirm_stored();
+                    self.stored = position;
+                    self.states.shrink_to(CACHED_AFTER_SHRINKING);
+                }
             }
         }
         if position == head.position {

@@ -82,7 +82,7 @@ impl Front {
             match read {
                 Ok(entries) if entries.is_empty() => {}
                 Ok(entries) => {
-                    self.more_at_once |= share.limit < share.missing;
+                    self.more_at_once |= entries.len() < share.missing;
                     shared.window().push(share.partition, share.after, clearings, Chunk::from(entries));
                 }
                 Err(error) => result = Err(error),
