@@ -37,6 +37,7 @@ pub const CLUSTER: [&str; 2] = ["--cluster", "--projectors=2"];
 /// Runs `farthing dev` until stdin says `stop` or closes, then stops it. If stdin closes, the test process has ended, and the
 /// data folder is removed, and what the instance has on servers that were given.
 const KEEPER: &str = r#"
+[ -z "$TEST_UMASK" ] || umask "$TEST_UMASK"
 "$@" </dev/null >>"$FOLDER/dev.log" 2>&1 &
 dev=$!
 echo "$dev" >"$FOLDER/dev.pid"
@@ -145,6 +146,11 @@ impl Instance {
     /// The same with further flags of `farthing dev`.
     pub async fn of_test_with(gateways: u32, flags: &'static [&'static str]) -> &'static Self {
         Self::of_test_in(gateways, flags, &[]).await
+    }
+
+    /// The same whose processes deny other users nothing by their umask.
+    pub async fn of_test_without_umask(gateways: u32) -> &'static Self {
+        Self::of_test_in(gateways, &[], &[("TEST_UMASK", "000")]).await
     }
 
     /// The same whose gateways have leases of a minute.

@@ -11,15 +11,24 @@ use serde::Serialize;
 
 /// The random password in the file, which is written once.
 pub(crate) fn password(file: &Path) -> Result<String> {
-    if file.exists() {
-        let text = fs::read_to_string(file);
-        return Ok(text.with_context(|| format!("cannot read {}", file.display()))?.trim().to_owned());
+    if let Some(text) = read(file)? {
+        return Ok(text.trim().to_owned());
     }
     let mut bytes = [0; 24];
     getrandom::fill(&mut bytes).map_err(|error| anyhow!("cannot get random bytes: {error}"))?;
     let password = farthing_core::secret::hex(&bytes);
     write(file, password.as_bytes())?;
     Ok(password)
+}
+
+/// The content of a file; `None` if there is none. Other users cannot read it any more: it may have been copied here.
+pub(crate) fn read(path: &Path) -> Result<Option<String>> {
+    let cannot_read = || format!("cannot read {}", path.display());
+    if !path.exists() {
+        return Ok(None);
+    }
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).with_context(cannot_read)?;
+    fs::read_to_string(path).map(Some).with_context(cannot_read)
 }
 
 /// Opens a file for appending.

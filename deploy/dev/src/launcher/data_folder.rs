@@ -1,7 +1,7 @@
 //! The data folder: the paths in it, and the lock that keeps a second launcher out.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
@@ -41,6 +41,7 @@ impl DataFolder {
             .write(true)
             .create(true)
             .truncate(false)
+            .mode(0o600)
             .open(root.join("lock"))
             .with_context(cannot_write)?;
         match lock.try_lock() {
@@ -48,20 +49,28 @@ impl DataFolder {
             Err(TryLockError::WouldBlock) => bail!("another `farthing dev` uses the data folder {shown}"),
             Err(TryLockError::Error(error)) => bail!("cannot lock the data folder {shown}: {error}"),
         }
+        // Whoever can open the file can lock it.
+        lock.set_permissions(fs::Permissions::from_mode(0o600)).with_context(cannot_write)?;
         let folder = Self { root, _lock: lock };
-        fs::create_dir_all(folder.path("run")).with_context(cannot_write)?;
+        // Postgres reads its files there, under its account.
+        folder.create("run", 0o755)?;
         folder.create_private("logs")?;
         Ok(folder)
     }
 
     /// Creates a folder in it that its owner alone may enter.
     pub(super) fn create_private(&self, name: &str) -> Result<PathBuf> {
+        self.create(name, 0o700)
+    }
+
+    /// Creates a folder in it with this mode, whatever the umask is.
+    fn create(&self, name: &str, mode: u32) -> Result<PathBuf> {
         let path = self.path(name);
         let shown = path.display();
         let cannot_create = || format!("cannot create {shown}");
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&path).with_context(cannot_create)?;
+        fs::DirBuilder::new().recursive(true).mode(mode).create(&path).with_context(cannot_create)?;
         // An earlier release may have created it.
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).with_context(cannot_create)?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).with_context(cannot_create)?;
         Ok(path)
     }
 

@@ -45,9 +45,9 @@ pub(super) async fn find_or_create(
     gateway: SocketAddr,
 ) -> Result<Demo> {
     let file = folder.path(FILE);
-    if let Ok(text) = std::fs::read(&file) {
+    if let Some(text) = private_file::read(&file)? {
         let demo: Demo =
-            serde_json::from_slice(&text).with_context(|| format!("cannot read {}", file.display()))?;
+            serde_json::from_str(&text).with_context(|| format!("cannot read {}", file.display()))?;
         // The kept key is invalid if the Postgres cluster was deleted and created again.
         let client = RestClient { gateway, secret_key: &demo.secret_key };
         if client.get("/v1/requests?limit=1").await?.0 != StatusCode::UNAUTHORIZED {

@@ -1,6 +1,7 @@
 //! The private Postgres cluster: as durable as a production one (fsync stays on), on 127.0.0.1 with a password.
 
 use std::net::IpAddr;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -219,6 +220,7 @@ async fn create(
             .with_context(|| format!("cannot remove {}", unfinished.display()))?;
     }
     std::fs::DirBuilder::new()
+        .mode(0o700)
         .create(&unfinished)
         .with_context(|| format!("cannot create {}", unfinished.display()))?;
     account.own(&unfinished)?;
