@@ -1,5 +1,6 @@
 //! The public feed, checked against the log message by message.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use async_nats::HeaderMap;
@@ -102,6 +103,29 @@ pub async fn end(stream: &Stream) -> Option<i64> {
     // A foreign message has none.
     last.headers.get("farthing-hashes")?;
     Some(Headers::read(&last.headers).last_position())
+}
+
+/// What the feed has of `events`, which are of one partition: a line for each, once it has come that far.
+pub async fn lines_of(instance: &Instance, events: &[Logged]) -> Vec<String> {
+    let (first, last) = (events.first().expect("there are events"), events.last().expect("there are events"));
+    let stream = within(FEED_TIMEOUT, "the feed has the events", async || {
+        let stream = stream_of(instance, first.partition).await?;
+        (end(&stream).await? >= last.position).then_some(stream)
+    })
+    .await;
+    let mut lines = BTreeMap::new();
+    let mut number = stream.get_info().await.expect("the stream can be read").state.last_sequence;
+    loop {
+        let message = stream.get_raw_message(number).await.expect("a message of the feed");
+        let headers = Headers::read(&message.headers);
+        let body = std::str::from_utf8(&message.payload).expect("UTF-8");
+        lines.extend((headers.first_position..).zip(body.split('\n').map(str::to_owned)));
+        if headers.first_position <= first.position {
+            break;
+        }
+        number -= 1;
+    }
+    events.iter().map(|event| lines.remove(&event.position).expect("the feed has no gap")).collect()
 }
 
 /// Waits until the feed is as long as the log. Asserts that it holds exactly `events`, all of a log without

@@ -64,6 +64,8 @@ pub struct Call {
     pub body: Vec<u8>,
     /// Whether the body is complete.
     pub body_complete: bool,
+    /// The lines of its trailers.
+    pub trailers: Vec<String>,
     /// Whether the response was sent to its last step.
     pub finished: AtomicBool,
     /// Whether the connection was closed before that.
@@ -258,7 +260,8 @@ async fn one(
         }
     };
     let closes = head.header("connection").is_some_and(|value| value.eq_ignore_ascii_case("close"));
-    let call = Call { head, body, body_complete, finished: false.into(), left: false.into() };
+    let trailers = wire.trailers().to_vec();
+    let call = Call { head, body, body_complete, trailers, finished: false.into(), left: false.into() };
     let call = Arc::new(call);
     route.calls.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&call));
     if !call.body_complete {

@@ -80,6 +80,7 @@ pub struct Wire {
     buffer: Vec<u8>,
     start: usize,
     framing: Framing,
+    trailers: Vec<String>,
 }
 
 fn broken(what: &str) -> io::Error {
@@ -89,7 +90,7 @@ fn broken(what: &str) -> io::Error {
 impl Wire {
     /// Reads from `read`.
     pub fn new(read: OwnedReadHalf) -> Self {
-        Self { read, buffer: Vec::new(), start: 0, framing: Framing::Done }
+        Self { read, buffer: Vec::new(), start: 0, framing: Framing::Done, trailers: Vec::new() }
     }
 
     /// Reads more into the buffer; false at the end.
@@ -136,6 +137,7 @@ impl Wire {
 
     /// Sets the framing of the next body.
     pub fn expect(&mut self, framing: Framing) {
+        self.trailers.clear();
         self.framing = if framing == Framing::Length(0) { Framing::Done } else { framing };
     }
 
@@ -173,12 +175,23 @@ impl Wire {
                     let size = u64::from_str_radix(size, 16).map_err(|_| broken("a chunk without a size"))?;
                     self.framing = Framing::InChunk(size);
                     if size == 0 {
-                        while !self.line().await?.is_empty() {}
+                        loop {
+                            let line = self.line().await?;
+                            if line.is_empty() {
+                                break;
+                            }
+                            self.trailers.push(line);
+                        }
                         self.framing = Framing::Done;
                     }
                 }
             }
         }
+    }
+
+    /// The lines of the trailers of the body that was read; none if it had none.
+    pub fn trailers(&self) -> &[String] {
+        &self.trailers
     }
 
     /// The rest of the body, and whether it is complete.

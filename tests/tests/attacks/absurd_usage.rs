@@ -3,7 +3,7 @@
 //! instance pays for.
 
 use farthing_tests::books::Books;
-use farthing_tests::client::Request;
+use farthing_tests::client::{Body, Request, Response};
 use farthing_tests::merchant::{Customer, Merchant, Meter, forward, token};
 use farthing_tests::provider::{Call, json as answer_json, json_text};
 use farthing_tests::run;
@@ -16,6 +16,16 @@ async fn minutes(merchant: &Merchant, rate: &str) -> Meter {
         .meter(json!({
             "name": "minutes", "rate_type": "fixed", "tier_type": "minutes", "tiers": [{"start": 0, "rate": rate}],
             "service_charge_payer": "wallet",
+        }))
+        .await
+}
+
+/// A meter at the highest rate that there is.
+async fn dearest(merchant: &Merchant) -> Meter {
+    merchant
+        .meter(json!({
+            "name": "tokens", "rate_type": "fixed", "tier_type": "tokens_1m",
+            "tiers": [{"start": 0, "rate": "1000000000000"}], "service_charge_payer": "merchant",
         }))
         .await
 }
@@ -233,12 +243,7 @@ fn a_fee_beyond_every_amount_does_not_make_a_managed_call_cheap() {
         let managed = Managed::start(&[]).await;
         let merchant = Merchant::funded("100").await;
         let customer = merchant.customer("100").await;
-        let meter = merchant
-            .meter(json!({
-                "name": "tokens", "rate_type": "fixed", "tier_type": "tokens_1m",
-                "tiers": [{"start": 0, "rate": "1000000000000"}], "service_charge_payer": "merchant",
-            }))
-            .await;
+        let meter = dearest(&merchant).await;
         // As many as gpt-4o is believed to take.
         let usage = json!({"usage": {"prompt_tokens": 1_200_000, "completion_tokens": 1}});
         let endpoint =
@@ -259,6 +264,140 @@ fn a_fee_beyond_every_amount_does_not_make_a_managed_call_cheap() {
             assert_eq!(explained["recomputed"]["model_cost"], metered["model_cost"], "{explained}");
         }
         merchant.nothing_is_held().await;
+        Books::of(&merchant.log.after(0).await);
+    });
+}
+
+/// The counts of a report that are whole numbers, and those that are seconds.
+const COUNTS: [&str; 8] = [
+    "tokens",
+    "input_tokens",
+    "output_tokens",
+    "total_tokens",
+    "characters",
+    "input_characters",
+    "output_characters",
+    "total_characters",
+];
+const SECONDS: [&str; 4] = ["duration_seconds", "input_seconds", "output_seconds", "total_seconds"];
+
+/// What is no count: below zero, over 10^12, no number, or another value.
+const NO_COUNTS: [&str; 13] = [
+    "-1",
+    "-1e999",
+    "1e999",
+    "1e13",
+    "1000000000001",
+    r#""1000000000001""#,
+    r#""1e999""#,
+    r#""-1""#,
+    r#""1_000""#,
+    r#""many""#,
+    r#""""#,
+    "true",
+    "[1]",
+];
+
+/// Reports a call of the id `absurd` with these members.
+async fn report_raw(merchant: &Merchant, customer: &Customer, meter: &Meter, members: &str) -> Response {
+    let body = format!(
+        r#"{{"request_id":"absurd","customer_id":"{}","meter_slug":"{}",{members}}}"#,
+        customer.id, meter.slug
+    );
+    let request = Request::new("POST", "/v1/requests").header("Content-Type", "application/json");
+    merchant.rest(request.body(Body::Whole(body.into_bytes()))).await
+}
+
+/// Reports absurd usages of each kind, which must be refused for the count and change nothing.
+async fn absurd_reports_are_refused(merchant: &Merchant, customer: &Customer, meter: &Meter) {
+    let wallets = async || (merchant.balance(customer).await, merchant.own_balance().await);
+    let before = (merchant.events().await.len(), wallets().await);
+    let of_counts = ["1.5", r#""1.5""#, "0.000000001"];
+    let of_seconds = ["-0.5", "0.0000000001", "1000000000000.000000001"];
+    for (names, of_kind) in [(&COUNTS[..], of_counts), (&SECONDS[..], of_seconds)] {
+        for name in names {
+            for bad in NO_COUNTS.iter().chain(&of_kind) {
+                let members = format!(r#""usage":{{"{name}":{bad}}}"#);
+                let refused = report_raw(merchant, customer, meter, &members).await;
+                assert_eq!(refused.status, 400, "{members}: {}", refused.text());
+                let error = refused.refused(400, "validation_error");
+                assert_eq!(error["issues"][0]["path"], json!(["usage", name]), "{members}: {error}");
+            }
+            let beside = report_raw(merchant, customer, meter, &format!(r#""{name}":1e999"#)).await;
+            let error = beside.refused(400, "validation_error");
+            assert_eq!(error["issues"][0]["path"], json!([name]), "{error}");
+        }
+    }
+    for members in [
+        // Each is a count, and they are two.
+        r#""tokens":1,"usage":{"tokens":2}"#,
+        r#""usage":1e12"#,
+        r#""usage":"1""#,
+        r#""usage":[{"tokens":1}]"#,
+    ] {
+        let error = report_raw(merchant, customer, meter, members).await.refused(400, "validation_error");
+        assert_eq!(error["issues"][0]["path"], json!(["usage"]), "{members}: {error}");
+    }
+    for no_json in ["NaN", "Infinity", "0x10", "01", "+1"] {
+        let members = format!(r#""usage":{{"tokens":{no_json}}}"#);
+        let refused = report_raw(merchant, customer, meter, &members).await;
+        assert_eq!(refused.status, 400, "{members}: {}", refused.text());
+    }
+    merchant.get("/v1/requests/absurd").await.refused(404, "request_not_found");
+    assert_eq!(
+        (merchant.events().await.len(), wallets().await),
+        before,
+        "a refused report changed something"
+    );
+}
+
+/// F13: whoever holds a merchant's key reports what no call can have used, before and after the merchant is sunk. Each
+/// report is refused, leaves no event, moves no money, and does not take its id.
+#[test]
+fn reports_of_absurd_usages_are_refused_and_change_nothing() {
+    run(async {
+        let merchant = Merchant::funded("5").await;
+        let customer = merchant.customer("50").await;
+        let meter = minutes(&merchant, "1000000").await;
+        absurd_reports_are_refused(&merchant, &customer, &meter).await;
+        // $1,000,000 a minute: it sinks to -2 * 10^11.
+        let sink = report(&merchant, "sinks", &customer, &meter, "12000000");
+        sink.send(merchant.gateway()).await.unwrap().expect(201);
+        assert!(merchant.own_balance().await.starts_with('-'));
+        absurd_reports_are_refused(&merchant, &customer, &meter).await;
+        // The id is free.
+        let members = r#""usage":{"duration_seconds":"0"}"#;
+        report_raw(&merchant, &customer, &meter, members).await.expect(201);
+        Books::of(&merchant.log.after(0).await);
+    });
+}
+
+/// F13: a report whose usage is a count, but costs more than the meter's largest fee, or than any amount.
+#[test]
+fn a_report_above_the_largest_fee_or_every_amount_is_refused_and_changes_nothing() {
+    run(async {
+        let merchant = Merchant::funded("5").await;
+        let customer = merchant.customer("50").await;
+        let (limited, endless) = (minutes(&merchant, "6").await, dearest(&merchant).await);
+        let path = format!("/v1/meters/{}", limited.id);
+        merchant.patch(&path, &json!({"max_fee": "2.5"})).await.expect(200);
+        let before = merchant.events().await.len();
+        for (meter, usage) in [
+            // $6 a minute: 25 seconds are 2.5.
+            (&limited, r#"{"duration_seconds":25.1}"#),
+            (&limited, r#"{"duration_seconds":1e12}"#),
+            (&endless, r#"{"input_tokens":1000000000000}"#),
+        ] {
+            let members = format!(r#""usage":{usage}"#);
+            let refused = report_raw(&merchant, &customer, meter, &members).await;
+            let error = refused.refused(400, "validation_error");
+            assert_eq!(error["issues"][0]["path"], json!(["usage"]), "{usage}: {error}");
+        }
+        assert_eq!(merchant.events().await.len(), before, "a refused report is recorded");
+        assert_eq!(merchant.balance(&customer).await, "50.0000000000");
+        assert_eq!(merchant.own_balance().await, "5.0000000000");
+        let within = report_raw(&merchant, &customer, &limited, r#""usage":{"duration_seconds":25}"#).await;
+        assert_eq!(within.expect(201)["fee"]["amount"], "2.5000000000");
         Books::of(&merchant.log.after(0).await);
     });
 }

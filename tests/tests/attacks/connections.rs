@@ -16,6 +16,8 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use super::gateways::between_gateways;
+
 const KIB: usize = 1024;
 
 /// The calls that a gateway has in flight.
@@ -198,10 +200,14 @@ fn the_body_of_an_unknown_key_is_not_read() {
     });
 }
 
+/// A proxy in front could take a request with two hosts for another one than the gateway does. The pages and the address
+/// between gateways refuse it as the API does, before anything else is looked at.
 #[test]
 fn a_request_says_clearly_for_which_host_it_is() {
     run(async {
         let merchant = Merchant::new().await;
+        let mut listeners = between_gateways(&merchant).await;
+        listeners.extend([merchant.gateway(), merchant.hosted_pages()]);
         for (hosts, version) in [
             ("", "1.1"),
             ("Host: a\r\nHost: a\r\n", "1.1"),
@@ -219,10 +225,12 @@ fn a_request_says_clearly_for_which_host_it_is() {
             for target in ["/v1/openapi.json", "/v1/forward?u=http://a/", "http://a/v1/openapi.json", "/docs"]
             {
                 let request = format!("GET {target} HTTP/{version}\r\n{hosts}\r\n");
-                let answer = answer_to(merchant.gateway(), request.as_bytes()).await;
-                let refused = answer.refused(400, "validation_error");
-                assert_eq!(refused["issues"][0]["path"], json!(["host"]), "{request}");
-                assert_eq!(answer.head.header("connection"), Some("close"), "{request}");
+                for listener in &listeners {
+                    let answer = answer_to(*listener, request.as_bytes()).await;
+                    let refused = answer.refused(400, "validation_error");
+                    assert_eq!(refused["issues"][0]["path"], json!(["host"]), "{listener}: {request}");
+                    assert_eq!(answer.head.header("connection"), Some("close"), "{listener}: {request}");
+                }
             }
         }
         for request in [

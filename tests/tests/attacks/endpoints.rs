@@ -1,5 +1,7 @@
 //! A call to each endpoint that forwards, and a provider that answers all of them.
 
+use std::net::SocketAddr;
+
 use farthing_tests::client::{Request, Response};
 use farthing_tests::managed::Managed;
 use farthing_tests::merchant::forward;
@@ -112,8 +114,13 @@ impl Endpoints {
         [&self.chat, &self.responses, &self.embeddings].map(|endpoint| endpoint.calls().len()).iter().sum()
     }
 
+    /// The address of the gateway.
+    pub(super) fn address(&self) -> SocketAddr {
+        self.managed.address()
+    }
+
     /// Sends a request to the gateway.
     pub(super) async fn send(&self, request: &Request) -> Response {
-        request.send(self.managed.address()).await.unwrap()
+        request.send(self.address()).await.unwrap()
     }
 }

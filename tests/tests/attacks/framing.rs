@@ -77,6 +77,41 @@ fn what_is_framed_in_two_ways_reaches_a_provider_in_one() {
     });
 }
 
+/// A caller frames a request in two ways, and a second request stands behind it: the chunks are what counts, and the
+/// connection is closed, so that nobody reads the second one as part of another's.
+#[test]
+fn a_request_with_two_framings_is_the_last_of_its_connection() {
+    run(async {
+        let merchant = Merchant::funded("10").await;
+        let endpoint = merchant.instance.provider.endpoint(|_| answer_json(200, &json!({})));
+        let chunked = "Transfer-Encoding: chunked\r\n";
+        for (headers, answers) in [
+            (chunked.to_owned(), 2),
+            (format!("Content-Length: 5\r\n{chunked}"), 1),
+            (format!("{chunked}Content-Length: 5\r\n"), 1),
+            (format!("Content-Length: 500\r\n{chunked}"), 1),
+        ] {
+            let authorization = format!("Host: a\r\nAuthorization: Bearer {}\r\n", merchant.secret_key);
+            let requests = format!(
+                "POST /v1/forward?u={} HTTP/1.1\r\n{authorization}{headers}\r\n0\r\n\r\n\
+                 POST /v1/forward?u={} HTTP/1.1\r\n{authorization}Connection: close\r\nContent-Length: 0\r\n\r\n",
+                encoded(&endpoint.url),
+                encoded(&endpoint.url)
+            );
+            let before = endpoint.calls().len();
+            let mut connection = Connection::open(merchant.gateway()).await.unwrap();
+            connection.write.write_all(requests.as_bytes()).await.unwrap();
+            let mut answered = 0;
+            // Ends when the gateway closes the connection.
+            while connection.response("POST").await.is_ok() {
+                answered += 1;
+            }
+            assert_eq!(answered, answers, "{headers}");
+            assert_eq!(endpoint.calls().len() - before, answers, "{headers}");
+        }
+    });
+}
+
 #[test]
 fn heads_trailers_and_chunks_without_an_end_are_cut_off() {
     run(async {

@@ -19,7 +19,7 @@ const ADDRESSES: &str =
 const TOKEN: &str = "X-Farthing-Gateway";
 
 /// The addresses between the gateways of the merchant's instance.
-async fn between_gateways(merchant: &Merchant) -> Vec<SocketAddr> {
+pub(super) async fn between_gateways(merchant: &Merchant) -> Vec<SocketAddr> {
     let rows = merchant.log.sql.query(ADDRESSES, &[]).await.unwrap();
     let addresses: Vec<_> = rows.iter().map(|row| address_of(row.get::<_, &str>(0))).collect();
     assert!(!addresses.is_empty());

@@ -13,25 +13,25 @@ use serde_json::{Value, json};
 use super::leaving::{cancelling_meter, events, leave};
 
 /// The dearest prices of a token of input and of output of a model, in 10^-10 dollars.
-type TokenPrices = (u64, u64);
+pub(super) type TokenPrices = (u64, u64);
 
 /// Of gpt-4o: 2.5 and 10 dollars for a million.
-const GPT_4O: TokenPrices = (25_000, 100_000);
+pub(super) const GPT_4O: TokenPrices = (25_000, 100_000);
 
 /// Of claude-sonnet-4-6: 3.75 dollars for a million that are written to a cache, and 15.
 const SONNET: TokenPrices = (37_500, 150_000);
 
 /// Of gemini-2.5-flash: 0.3 and 2.5 dollars for a million.
-const FLASH: TokenPrices = (3_000, 25_000);
+pub(super) const FLASH: TokenPrices = (3_000, 25_000);
 
 /// The price of so many tokens of input and of output.
-fn dollars((of_input, of_output): TokenPrices, input: u64, output: u64) -> String {
+pub(super) fn dollars((of_input, of_output): TokenPrices, input: u64, output: u64) -> String {
     let units = input * of_input + output * of_output;
     format!("{}.{:010}", units / 10_000_000_000, units % 10_000_000_000)
 }
 
 /// A meter without a fee.
-async fn meter_without_fee(merchant: &Merchant) -> Meter {
+pub(super) async fn meter_without_fee(merchant: &Merchant) -> Meter {
     merchant
         .meter(json!({
             "name": "no fee", "rate_type": "fixed", "tier_type": "requests", "tiers": [{"start": 0, "rate": "0"}],

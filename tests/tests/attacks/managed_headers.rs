@@ -8,6 +8,8 @@ use serde_json::json;
 
 use farthing_tests::managed::Managed;
 
+use super::endpoints::Endpoints;
+
 const HEADERS: [&str; 12] = [
     "Content-Encoding",
     "X-HTTP-Method",
@@ -45,6 +47,38 @@ fn a_caller_decides_neither_the_reading_nor_the_account_of_a_managed_call() {
             assert!(managed_call.head.all(name).is_empty(), "{name}");
             assert_eq!(own_call.head.all(name), ["x"], "{name} is the caller's on a key of its own");
         }
+    });
+}
+
+/// The same at each endpoint that forwards, whatever the formats of the client and the provider are. `Accept` names a
+/// form that is not read for its usage.
+#[test]
+fn headers_that_change_the_reading_or_the_account_of_a_managed_call_reach_no_provider_from_any_endpoint() {
+    run(async {
+        let endpoints = Endpoints::start(&[]).await;
+        let merchant = Merchant::funded("100").await;
+        let own = token(&json!({"secret_key": merchant.secret_key, "provider_key": "sk-theirs"}));
+        for call in endpoints.calls() {
+            let mut asked = call.request.clone().header("Accept", "application/x-protobuf");
+            for name in HEADERS {
+                asked = asked.header(name, "x");
+            }
+            let target = call.target();
+            endpoints.send(&asked.clone().bearer(&merchant.secret_key)).await.expect(200);
+            let sent = call.reaches.calls().pop().unwrap();
+            for name in HEADERS.into_iter().chain(["Accept"]) {
+                assert!(sent.head.all(name).is_empty(), "{target}: {name}");
+            }
+            assert_eq!(sent.head.all("accept-encoding"), ["identity"], "{target}");
+            assert_eq!(sent.head.all("authorization"), ["Bearer sk-managed-openai"], "{target}");
+            // On a key of its own they are the caller's.
+            endpoints.send(&asked.bearer(&own)).await.expect(200);
+            let sent = call.reaches.calls().pop().unwrap();
+            for name in ["X-HTTP-Method-Override", "X-HF-Bill-To", "Range", "Prefer", "Accept"] {
+                assert_eq!(sent.head.all(name).len(), 1, "{target}: {name}");
+            }
+        }
+        merchant.nothing_is_held().await;
     });
 }
 

@@ -13,17 +13,19 @@ use farthing_tests::side_gateway::SideGateway;
 use farthing_tests::wait::eventually;
 use tokio::task::JoinSet;
 
+use super::addresses::NOT_PUBLIC;
+
 /// Calls to slow names at once: more than a pool of blocking threads has.
 const SLOW_CALLS: usize = 600;
 
 /// Calls of another merchant meanwhile, each to a name of its own: fewer than it may look up at once.
-const GOOD_CALLS: usize = 24;
+pub(super) const GOOD_CALLS: usize = 24;
 
 /// The lookups that a gateway makes for one merchant at once.
-const LOOKUPS_OF_A_MERCHANT: usize = 32;
+pub(super) const LOOKUPS_OF_A_MERCHANT: usize = 32;
 
 /// A provider whose connections are used once, so that every call connects.
-fn closing(merchant: &Merchant) -> Endpoint {
+pub(super) fn closing(merchant: &Merchant) -> Endpoint {
     merchant.instance.provider.endpoint(|_| {
         let mut steps = whole(200, &[("Connection", "close")], b"{}");
         steps.push(Step::Close);
@@ -32,7 +34,7 @@ fn closing(merchant: &Merchant) -> Endpoint {
 }
 
 /// The URL of `endpoint` by a name.
-fn named(endpoint: &Endpoint, name: &str) -> String {
+pub(super) fn named(endpoint: &Endpoint, name: &str) -> String {
     endpoint.url.replace("127.0.0.1", name)
 }
 
@@ -190,6 +192,51 @@ fn every_address_of_a_name_is_checked_whatever_the_name_servers_say() {
         }
         merchant.nothing_is_held().await;
         assert_eq!(endpoint.calls().len(), allowed.len(), "a forbidden address was called");
+    });
+}
+
+/// A name of an address of every kind that is not public, alone, before and behind an address that may be called, and as the
+/// last of a hundred that come over TCP: each forbids the host.
+#[test]
+fn a_name_of_any_address_that_is_not_public_is_forbidden_whatever_stands_beside_it() {
+    run(async {
+        let servers = NameServer::start(|name| {
+            let number = |kind: &str| name.strip_prefix(kind)?.strip_suffix(".test")?.parse::<usize>().ok();
+            let (good, not_public) = ("127.0.0.1", |number: usize| NOT_PUBLIC[number]);
+            if let Some(number) = number("alone") {
+                Answer::of(&[not_public(number)], 60)
+            } else if let Some(number) = number("before") {
+                Answer::of(&[not_public(number), good], 60)
+            } else if let Some(number) = number("behind") {
+                Answer::of(&[good, not_public(number)], 60)
+            } else if let Some(number) = number("many") {
+                Answer::of(&[&[good; 99][..], &[not_public(number)]].concat(), 60).over_tcp()
+            } else if name == "good.test" {
+                Answer::of(&[good; 100], 60).over_tcp()
+            } else {
+                Answer::NoSuchName
+            }
+        })
+        .await;
+        let merchant = Merchant::funded("10").await;
+        let flags = ["--allow-address=127.0.0.0/8", &servers.flag()];
+        let gateway = SideGateway::start(merchant.instance, &flags).await;
+        let endpoint = closing(&merchant);
+        let call = async |name: &str| {
+            let call = forward("GET", &named(&endpoint, name)).bearer(&merchant.secret_key);
+            call.send(gateway.address).await.unwrap()
+        };
+        for (number, address) in NOT_PUBLIC.iter().enumerate() {
+            for kind in ["alone", "before", "behind", "many"] {
+                let response = call(&format!("{kind}{number}.test")).await;
+                assert_eq!(response.status, 400, "{kind} {address}: {}", response.text());
+                response.refused(400, "forward_url_forbidden");
+            }
+        }
+        assert!(endpoint.calls().is_empty(), "a forbidden name was called");
+        call("good.test").await.expect(200);
+        assert_eq!(servers.names_asked_over_tcp("many"), NOT_PUBLIC.len());
+        merchant.nothing_is_held().await;
     });
 }
 

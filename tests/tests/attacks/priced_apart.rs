@@ -2,9 +2,9 @@
 
 use farthing_tests::client::{Body, Request};
 use farthing_tests::merchant::{Merchant, forward};
-use farthing_tests::provider::{Endpoint, json};
+use farthing_tests::provider::{Endpoint, Provider, json};
 use farthing_tests::run;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use farthing_tests::managed::Managed;
 
@@ -111,5 +111,187 @@ fn a_model_in_the_path_does_not_excuse_a_body_that_cannot_be_read() {
         let own = post(&at, "text/plain", format!("{{{search},}}")).header("x-goog-api-key", "theirs");
         managed.send(&merchant.secret_key, own).await.expect(200);
         assert_eq!(at.calls().len(), 2);
+    });
+}
+
+/// What a reader of JSON refuses, as members of a function beside a tool that is priced apart.
+fn unreadable_functions() -> [String; 3] {
+    let deep = format!("{}{}", "[".repeat(130), "]".repeat(130));
+    [r#""description":"\ud800""#.to_owned(), r#""maximum":1e999"#.to_owned(), format!(r#""p":{deep}"#)]
+        .map(|hidden| format!(r#"{{"type":"function","name":"f",{hidden}}}"#))
+}
+
+/// A call at `target` with the body of these members.
+fn call(target: &str, members: &str) -> Request {
+    let body = format!("{{{members}}}");
+    Request::new("POST", target)
+        .header("Content-Type", "application/json")
+        .body(Body::Whole(body.into_bytes()))
+}
+
+/// The members of calls that ask for nothing apart, in each client's format.
+fn by_messages(model: &str) -> String {
+    format!(r#""model":"{model}","max_tokens":5,"messages":[{{"role":"user","content":"Hi"}}]"#)
+}
+
+fn by_responses(model: &str) -> String {
+    format!(r#""model":"{model}","max_output_tokens":5,"input":"Hi""#)
+}
+
+const BY_GOOGLE: &str =
+    r#""contents":[{"role":"user","parts":[{"text":"Hi"}]}],"generationConfig":{"maxOutputTokens":5}"#;
+
+/// An endpoint of each format: Chat Completions, Responses, embeddings, Messages and Google's. All answer as the first
+/// does.
+fn of_each_format(managed: &Managed) -> [Endpoint; 5] {
+    let at = |provider: &Provider, path: &str| {
+        provider.endpoint_at(path, |_| {
+            let message = json!({"role": "assistant", "content": "Hello."});
+            let choices = json!([{"index": 0, "message": message, "finish_reason": "stop"}]);
+            let usage = json!({"prompt_tokens": 1, "completion_tokens": 1});
+            json(200, &json!({"id": "c-1", "model": "gpt-4o", "choices": choices, "usage": usage}))
+        })
+    };
+    [
+        at(&managed.openai, "/v1/chat/completions"),
+        at(&managed.openai, "/v1/responses"),
+        at(&managed.openai, "/v1/embeddings"),
+        at(&managed.anthropic, "/v1/messages"),
+        at(&managed.google, "/v1beta/models/gemini-2.5-flash:generateContent"),
+    ]
+}
+
+/// Sends each call, which must be refused with this code for this path before anything is recorded or sent.
+async fn are_refused_there(
+    managed: &Managed,
+    merchant: &Merchant,
+    endpoints: &[Endpoint],
+    calls: Vec<(Request, &str, Value)>,
+) {
+    let before = merchant.events().await.len();
+    for (request, code, path) in calls {
+        let shown = format!("{request:?}");
+        let refused = managed.send(&merchant.secret_key, request).await;
+        assert_eq!(refused.status, 400, "{shown}: {}", refused.text());
+        let error = refused.refused(400, code);
+        assert_eq!(error["issues"][0]["path"], path, "{shown}: {error}");
+    }
+    assert!(endpoints.iter().all(|endpoint| endpoint.calls().is_empty()), "a provider was called");
+    assert_eq!(merchant.events().await.len(), before, "a refused call is recorded");
+    merchant.nothing_is_held().await;
+}
+
+/// F7 at the model and rewrite endpoints, where client and provider speak one format and the body passes as it is.
+#[test]
+fn what_is_priced_apart_is_refused_in_each_clients_format_where_the_body_passes_unchanged() {
+    run(async {
+        let managed = Managed::start(&[]).await;
+        let merchant = Merchant::funded("10").await;
+        let endpoints = of_each_format(&managed);
+        let [chat, responses, _, messages, google] = &endpoints;
+        let (gpt, haiku) = ("gpt-4o", "claude-haiku-4-5");
+        let mut calls = Vec::new();
+        for (target, members, tool) in [
+            ("/v1/chat/completions".to_owned(), by_messages(gpt), r#"{"type":"web_search_preview"}"#),
+            ("/v1/responses".to_owned(), by_responses(gpt), r#"{"type":"code_interpreter"}"#),
+            ("/v1/messages".to_owned(), by_messages(haiku), r#"{"type":"web_search_20250305","name":"w"}"#),
+            (
+                format!("/v1/rewrite/openai/{}", chat.url),
+                by_messages(gpt),
+                r#"{"type":"function","type":"web_search"}"#,
+            ),
+            (
+                format!("/v1/rewrite/openai/{}", responses.url),
+                by_responses(gpt),
+                r#"{"type":"image_generation"}"#,
+            ),
+            (
+                format!("/v1/rewrite/anthropic/{}", messages.url),
+                by_messages(haiku),
+                r#"{"type":"function","TYPE":"code_execution_20250825"}"#,
+            ),
+            (format!("/v1/rewrite/google/{}", google.url), BY_GOOGLE.to_owned(), r#"{"googleSearch":{}}"#),
+        ] {
+            let mut tools = vec![format!("[{tool}]")];
+            for function in unreadable_functions() {
+                tools.extend([format!("[{tool},{function}]"), format!("[{function},{tool}]")]);
+            }
+            for tools in tools {
+                calls.push((format!(r#"{members},"tools":{tools}"#), target.clone(), "tools"));
+            }
+            let cached = r#""x":[{"cache_control":{"type":"ephemeral","ttl":"1h"}}]"#;
+            for cached in [cached.to_owned(), format!(r#"{cached},"y":"\ud800""#)] {
+                calls.push((format!("{members},{cached}"), target.clone(), "cache_control"));
+            }
+            for (member, name) in [
+                (r#""service_tier":"priority""#, "service_tier"),
+                (r#""Speed":"fast""#, "speed"),
+                (r#""web_search_options":{}"#, "web_search_options"),
+            ] {
+                calls.push((format!("{members},{member}"), target.clone(), name));
+            }
+        }
+        let embedding = r#""model":"text-embedding-3-small","input":"Hi""#;
+        let tier = format!(r#"{embedding},"service_tier":"priority""#);
+        calls.push((tier, "/v1/embeddings".to_owned(), "service_tier"));
+        let calls = calls
+            .into_iter()
+            .map(|(members, target, member)| (call(&target, &members), "validation_error", json!([member])));
+        are_refused_there(&managed, &merchant, &endpoints, calls.collect()).await;
+    });
+}
+
+/// F7 where the body is converted: a tool or a member that is priced apart is not dropped on the way; the call is refused.
+/// A cache for an hour is not asked for in another format, so the call is one without it.
+#[test]
+fn what_is_priced_apart_is_refused_in_each_clients_format_where_the_body_is_converted() {
+    run(async {
+        let managed = Managed::start(&[]).await;
+        let merchant = Merchant::funded("10").await;
+        let endpoints = of_each_format(&managed);
+        let [chat, _, _, messages, _] = &endpoints;
+        let (gpt, haiku, gemini) = ("gpt-4o", "claude-haiku-4-5", "gemini-2.5-flash");
+        let searches = r#"{"type":"web_search_20250305","name":"w"}"#;
+        let googles = format!("/v1/rewrite/google/{}/v1beta/models/gpt-4o:generateContent", chat.url);
+        let mut calls = Vec::new();
+        for (target, members, tool, member) in [
+            (
+                "/v1/chat/completions".to_owned(),
+                by_messages(haiku),
+                r#"{"type":"web_search_preview"}"#,
+                "type",
+            ),
+            ("/v1/responses".to_owned(), by_responses(haiku), r#"{"type":"code_interpreter"}"#, "type"),
+            ("/v1/messages".to_owned(), by_messages(gpt), searches, "type"),
+            ("/v1/messages".to_owned(), by_messages(gemini), searches, "type"),
+            (
+                format!("/v1/rewrite/openai/{}", messages.url),
+                by_messages(haiku),
+                r#"{"type":"code_interpreter"}"#,
+                "type",
+            ),
+            (format!("/v1/rewrite/anthropic/{}", chat.url), by_messages(gpt), searches, "type"),
+            (googles, BY_GOOGLE.to_owned(), r#"{"googleSearch":{}}"#, "googleSearch"),
+        ] {
+            let plain = call(&target, &format!(r#"{members},"tools":[{tool}]"#));
+            calls.push((plain, "conversion_unsupported", json!(["tools", "0", member])));
+            for function in unreadable_functions() {
+                for tools in [format!("[{tool},{function}]"), format!("[{function},{tool}]")] {
+                    let hidden = call(&target, &format!(r#"{members},"tools":{tools}"#));
+                    calls.push((hidden, "validation_error", json!(["body"])));
+                }
+            }
+            let options = call(&target, &format!(r#"{members},"web_search_options":{{}}"#));
+            let name = if member == "googleSearch" { "webSearchOptions" } else { "web_search_options" };
+            calls.push((options, "conversion_unsupported", json!([name])));
+        }
+        are_refused_there(&managed, &merchant, &endpoints, calls).await;
+
+        let cached =
+            r#""system":[{"type":"text","text":"x","cache_control":{"type":"ephemeral","ttl":"1h"}}]"#;
+        let request = call("/v1/messages", &format!("{},{cached}", by_messages(gpt)));
+        managed.send(&merchant.secret_key, request).await.expect(200);
+        let sent = String::from_utf8(chat.only_call().body.clone()).unwrap();
+        assert!(!sent.contains("cache_control") && !sent.contains("ttl"), "{sent}");
     });
 }

@@ -1,20 +1,71 @@
-//! A spend key that is paused or has expired gets nothing, stored responses included.
+//! A spend key that is paused, has expired or is deleted gets nothing, stored responses included.
 
-use farthing_tests::client::Request;
+use std::net::SocketAddr;
+
+use farthing_tests::client::{Body, Connection, Request};
+use farthing_tests::instance::Instance;
 use farthing_tests::merchant::{Merchant, forward};
-use farthing_tests::provider::json as answer_json;
+use farthing_tests::provider::{Endpoint, Gate, Provider, Step, json as answer_json};
 use farthing_tests::run;
+use farthing_tests::side_gateway::SideGateway;
+use farthing_tests::wait::eventually;
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt as _;
 
 use super::endpoints::{Endpoints, SAID};
 
-struct SpendKey {
-    id: String,
-    key: String,
+/// A spend key of a test.
+pub(super) struct SpendKey {
+    pub(super) id: String,
+    pub(super) key: String,
+}
+
+/// A way to stop a spend key that expires within an hour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stop {
+    Paused,
+    Expired,
+    Deleted,
+}
+
+impl Stop {
+    /// All ways.
+    pub(super) const ALL: [Self; 3] = [Self::Paused, Self::Expired, Self::Deleted];
+
+    /// Stops a key of the merchant.
+    pub(super) async fn stop(self, merchant: &Merchant, id: &str) {
+        match self {
+            Self::Paused => set_status(merchant, id, "paused").await,
+            Self::Expired => {
+                merchant.post("/v1/test_clock", &json!({"advance_seconds": 3600})).await.expect(200);
+            }
+            Self::Deleted => {
+                merchant.delete(&format!("/v1/spend_keys/{id}")).await.expect(200);
+            }
+        }
+    }
+
+    /// The kind of the event that stops it.
+    pub(super) fn event(self) -> &'static str {
+        match self {
+            Self::Paused => "spend_key.updated",
+            Self::Expired => "clock.advanced",
+            Self::Deleted => "spend_key.deleted",
+        }
+    }
+
+    /// The status and the code of each call with it from then on.
+    pub(super) fn refusal(self) -> (u16, &'static str) {
+        match self {
+            Self::Paused => (403, "spend_key_paused"),
+            Self::Expired => (401, "spend_key_expired"),
+            Self::Deleted => (401, "spend_key_invalid"),
+        }
+    }
 }
 
 /// A key that expires then, with these settings.
-async fn spend_key(merchant: &Merchant, expires_at: &Value, settings: Value) -> SpendKey {
+pub(super) async fn spend_key(merchant: &Merchant, expires_at: &Value, settings: Value) -> SpendKey {
     let mut body = settings;
     body["name"] = json!("a test's");
     body["expires_at"] = expires_at.clone();
@@ -24,7 +75,7 @@ async fn spend_key(merchant: &Merchant, expires_at: &Value, settings: Value) -> 
 }
 
 /// An hour from now, by the merchant's clock.
-async fn in_an_hour(merchant: &Merchant) -> Value {
+pub(super) async fn in_an_hour(merchant: &Merchant) -> Value {
     let now = merchant.post("/v1/test_clock", &json!({"advance_seconds": 1})).await.expect(200);
     let now: chrono::DateTime<chrono::Utc> = now["now"].as_str().unwrap().parse().unwrap();
     json!(now + chrono::Duration::hours(1))
@@ -144,5 +195,122 @@ fn a_stopped_key_gets_no_stored_response_at_any_endpoint() {
         }
         let made: usize = calls.iter().map(|(_, of_key)| of_key.len()).sum();
         assert_eq!(endpoints.received(), made);
+    });
+}
+
+/// Sends a request without its body, and returns once the gateway waits for the body.
+async fn without_its_body(request: &Request, to: SocketAddr) -> Connection {
+    let mut connection = Connection::open(to).await.unwrap();
+    connection.send_head(&request.clone().header("Expect", "100-continue")).await.unwrap();
+    let proceed = connection.read.head().await.unwrap().unwrap();
+    assert!(proceed.first_line.starts_with("HTTP/1.1 100"), "{}", proceed.first_line);
+    connection
+}
+
+/// Makes a call with an idempotency key at the first gateway, and stops the spend key while the call is at its provider.
+/// Duplicates of it are refused as the key is at both gateways: while the call runs, and after its end, when its response
+/// is stored; also those that came before the key was stopped and wait for their bodies.
+async fn duplicates_are_refused(
+    (merchant, stop, key): (&Merchant, Stop, &SpendKey),
+    gateways: [SocketAddr; 2],
+    request: &Request,
+    (endpoint, gate): (&Endpoint, &Gate),
+) {
+    let (status, code) = stop.refusal();
+    let (call, to) = (request.clone(), gateways[0]);
+    let first = tokio::spawn(async move { call.send(to).await.unwrap() });
+    eventually("the first call is at its provider", async || (endpoint.calls().len() == 1).then_some(()))
+        .await;
+    let mut waiting = Vec::new();
+    for to in gateways {
+        // A duplicate of a call that runs waits for nothing but its own body.
+        request.send(to).await.unwrap().refused(409, "idempotency_in_progress");
+        waiting.push(without_its_body(request, to).await);
+    }
+    stop.stop(merchant, &key.id).await;
+    for to in gateways {
+        request.send(to).await.unwrap().refused(status, code);
+    }
+    assert!(!endpoint.only_call().is_finished(), "{stop:?}: the first call still runs");
+    gate.open();
+    let answered = first.await.unwrap();
+    assert_eq!(answered.expect(200)["said"], SAID);
+    assert_eq!(merchant.charged(&answered).await["spend_key"]["spend_key_id"], key.id.as_str());
+    let Body::Whole(body) = &request.body else { panic!("JSON is sent whole") };
+    for mut connection in waiting {
+        connection.write.write_all(body).await.unwrap();
+        connection.response("POST").await.unwrap().refused(status, code);
+    }
+    for to in gateways {
+        request.send(to).await.unwrap().refused(status, code);
+    }
+    if stop == Stop::Paused {
+        // It was stored.
+        set_status(merchant, &key.id, "active").await;
+        for to in gateways {
+            let replayed = request.send(to).await.unwrap();
+            assert_eq!(replayed.expect(200)["said"], SAID);
+            assert!(replayed.head.header("idempotency-replayed").is_some());
+        }
+    }
+    assert_eq!(endpoint.calls().len(), 1);
+    merchant.nothing_is_held().await;
+}
+
+/// What the provider answers once the gate is open.
+fn said_behind(gate: &Gate) -> Vec<Step> {
+    let answer = answer_json(200, &json!({"said": SAID, "usage": {"prompt_tokens": 1, "total_tokens": 1}}));
+    [vec![Step::Wait(gate.clone())], answer].concat()
+}
+
+#[test]
+fn a_duplicate_of_a_call_that_still_runs_is_refused_at_every_gateway_once_its_key_is_stopped() {
+    run(async {
+        for stop in Stop::ALL {
+            let merchant = Merchant::funded("10").await;
+            let key = spend_key(&merchant, &in_an_hour(&merchant).await, json!({})).await;
+            let (gate, instance) = (Gate::default(), merchant.instance);
+            let waits = gate.clone();
+            let endpoint = instance.provider.endpoint(move |_| said_behind(&waits));
+            let request = forward("POST", &endpoint.url)
+                .bearer(&key.key)
+                .header("Idempotency-Key", "once")
+                .json(&json!({"input": "hello"}));
+            let gateways = [instance.gateway(0), instance.gateway(1)];
+            assert_ne!(gateways[0], gateways[1]);
+            duplicates_are_refused((&merchant, stop, &key), gateways, &request, (&endpoint, &gate)).await;
+        }
+    });
+}
+
+#[test]
+fn a_duplicate_at_a_model_endpoint_is_refused_at_every_gateway_once_its_key_is_stopped() {
+    run(async {
+        let (instance, openai) = (Instance::shared().await, Provider::start().await);
+        let flags =
+            ["--allow-address=127.0.0.0/8", &format!("--provider-host=openai={}", openai.authority())];
+        let sides = [SideGateway::start(instance, &flags).await, SideGateway::start(instance, &flags).await];
+        let gateways = sides.each_ref().map(|gateway| gateway.address);
+        let messages = json!([{"role": "user", "content": "Hi"}]);
+        for (stop, path, body) in [
+            (Stop::Paused, "/v1/chat/completions", json!({"model": "openai/gpt-4o", "messages": messages})),
+            (Stop::Expired, "/v1/responses", json!({"model": "openai/gpt-4o", "input": "Hi"})),
+            (
+                Stop::Deleted,
+                "/v1/embeddings",
+                json!({"model": "openai/text-embedding-3-small", "input": "Hi"}),
+            ),
+        ] {
+            let merchant = Merchant::funded("10").await;
+            let key = spend_key(&merchant, &in_an_hour(&merchant).await, json!({})).await;
+            let gate = Gate::default();
+            let waits = gate.clone();
+            let endpoint = openai.endpoint_at(path, move |_| said_behind(&waits));
+            let request = Request::new("POST", path)
+                .bearer(&token(&key.key))
+                .header("Idempotency-Key", "once")
+                .json(&body);
+            duplicates_are_refused((&merchant, stop, &key), gateways, &request, (&endpoint, &gate)).await;
+        }
     });
 }

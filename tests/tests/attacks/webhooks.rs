@@ -53,12 +53,15 @@ FROM pg_stat_user_tables AS t CROSS JOIN LATERAL (
     SELECT sum(idx_tup_read) AS by_index FROM pg_stat_user_indexes AS i WHERE i.relid = t.relid) AS read
 WHERE schemaname = 'webhooks' AND relname = 'lane'";
 
-async fn hook(merchant: &Merchant, url: &str, events: &[&str]) -> String {
+pub(super) async fn hook(merchant: &Merchant, url: &str, events: &[&str]) -> String {
     let made = merchant.post("/v1/webhooks", &json!({"url": url, "events": events})).await.expect(201);
     made["webhook_id"].as_str().unwrap().to_owned()
 }
 
-fn receiver(merchant: &Merchant, respond: impl Fn(&Call) -> Vec<Step> + Send + Sync + 'static) -> Endpoint {
+pub(super) fn receiver(
+    merchant: &Merchant,
+    respond: impl Fn(&Call) -> Vec<Step> + Send + Sync + 'static,
+) -> Endpoint {
     merchant.instance.provider.endpoint(respond)
 }
 
@@ -87,7 +90,7 @@ async fn events_arrive(merchant: &Merchant, customers: usize) -> String {
 }
 
 /// Waits until the first delivery of a webhook was attempted, and returns it.
-async fn attempted(merchant: &Merchant, id: &str) -> Value {
+pub(super) async fn attempted(merchant: &Merchant, id: &str) -> Value {
     eventually("a delivery is attempted", async || {
         let first = deliveries(merchant, id).await.pop()?;
         (first["attempts"].as_u64() > Some(0)).then_some(first)
@@ -288,8 +291,11 @@ fn what_a_receiver_answers_costs_one_attempt_and_no_memory() {
         let endless = [("Content-Length", "1000000000000")];
         let bomb = [("Content-Encoding", "br"), ("Content-Type", "application/json")];
         let answers: BTreeMap<&str, (Vec<Step>, Option<u16>, bool)> = BTreeMap::from([
+            ("redirect 301", (redirect(301), Some(301), false)),
             ("redirect 302", (redirect(302), Some(302), false)),
+            ("redirect 303", (redirect(303), Some(303), false)),
             ("redirect 307", (redirect(307), Some(307), false)),
+            ("redirect 308", (redirect(308), Some(308), false)),
             ("endless body", (vec![head(200, &endless), flood(&body)], Some(200), true)),
             ("endless body of an error", (vec![head(500, &endless), flood(&body)], Some(500), false)),
             (

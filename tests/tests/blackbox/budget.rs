@@ -54,3 +54,33 @@ async fn one_round(round: usize) {
     .await;
     assert_eq!(shown["connection_id"], customer.id.as_str());
 }
+
+/// A price that does not divide the wallet: what is left over pays for no further call.
+#[test]
+fn a_wallet_of_a_dollar_pays_for_exactly_9_of_200_concurrent_calls_at_0_1019_on_two_gateways() {
+    run(async {
+        let merchant = Merchant::funded("100").await;
+        let (customer, meter) = (merchant.customer("1").await, merchant.call_meter("0.1019").await);
+        let endpoint = merchant.instance.provider.endpoint(|_| json(200, &json!({"usage": {"tokens": 1}})));
+        let request = forward("GET", &endpoint.url).bearer(&merchant.billing(&customer, &meter));
+        let calls: Vec<_> = (0..200)
+            .map(|number| {
+                let (request, gateway) = (request.clone(), merchant.instance.gateway(number % 2));
+                tokio::spawn(async move { request.send(gateway).await.unwrap() })
+            })
+            .collect();
+        let mut answered = 0;
+        for call in calls {
+            let response = call.await.unwrap();
+            if response.status == 200 {
+                assert_eq!(merchant.charged(&response).await["total_wallet_cost"], "0.1019000000");
+                answered += 1;
+            } else {
+                response.refused(402, "insufficient_balance");
+            }
+        }
+        assert_eq!((answered, endpoint.calls().len()), (9, 9));
+        assert_eq!(merchant.balance(&customer).await, "0.0829000000");
+        merchant.nothing_is_held().await;
+    });
+}
