@@ -4,10 +4,13 @@
 use std::future::Future as _;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use farthing_shares::{Division, Slot, Slots};
+use futures_util::task::AtomicWaker;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
@@ -70,12 +73,50 @@ pub struct Dialled {
     stream: TokioIo<TcpStream>,
     place: Place,
     /// Runs while the peer reads nothing of what is to be sent.
-    stalled: Option<Pin<Box<Sleep>>>,
+    stalled: Option<Stalled>,
+    calls: Arc<Calls>,
+    /// When the peer must have read all of the request of a call that is over.
+    read_by: Option<Instant>,
+}
+
+/// A peer that reads nothing.
+#[derive(Debug)]
+struct Stalled {
+    since: Instant,
+    until: Pin<Box<Sleep>>,
+}
+
+/// What the calls of a connection say about it.
+#[derive(Debug, Default)]
+struct Calls {
+    /// Whether the peer reads nothing of what is to be sent.
+    is_stalled: AtomicBool,
+    /// Whether a call was over while the peer read nothing of its request.
+    is_over: AtomicBool,
+    /// Of the task that writes.
+    waker: AtomicWaker,
+}
+
+/// How long a peer may take to read the request of a call that is over.
+const READ_ON: Duration = Duration::from_secs(10);
+
+/// The connection of a call. It is among the extensions of its response.
+#[derive(Debug, Clone)]
+pub struct CallConnection(Arc<Calls>);
+
+impl CallConnection {
+    /// The call is over. If the peer has not read the request by now, it has a few seconds more.
+    pub fn call_is_over(&self) {
+        if self.0.is_stalled.load(Ordering::Relaxed) {
+            self.0.is_over.store(true, Ordering::Relaxed);
+            self.0.waker.wake();
+        }
+    }
 }
 
 impl Dialled {
-    pub(crate) const fn new(stream: TokioIo<TcpStream>, place: Place) -> Self {
-        Self { stream, place, stalled: None }
+    pub(crate) fn new(stream: TokioIo<TcpStream>, place: Place) -> Self {
+        Self { stream, place, stalled: None, calls: Arc::default(), read_by: None }
     }
 
     #[cfg(test)]
@@ -89,19 +130,35 @@ impl Dialled {
         cx: &mut Context<'_>,
         written: Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
+        self.calls.is_stalled.store(written.is_pending(), Ordering::Relaxed);
         if written.is_ready() {
             self.stalled = None;
             return written;
         }
-        let stall = self.place.stall;
-        let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(stall)));
-        stalled.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
+        self.calls.waker.register(cx.waker());
+        let (now, stall) = (Instant::now(), self.place.stall);
+        let stalled = self.stalled.get_or_insert_with(|| Stalled {
+            since: now,
+            until: Box::pin(tokio::time::sleep_until(now + stall)),
+        });
+        if self.calls.is_over.swap(false, Ordering::Relaxed) {
+            self.read_by = Some(now + READ_ON);
+        }
+        if let Some(read_by) = self.read_by {
+            if stalled.since > read_by {
+                // It has read all of that request since.
+                self.read_by = None;
+            } else if read_by < stalled.until.deadline() {
+                stalled.until.as_mut().reset(read_by);
+            }
+        }
+        stalled.until.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
 impl Connection for Dialled {
     fn connected(&self) -> Connected {
-        let connected = self.stream.connected();
+        let connected = self.stream.connected().extra(CallConnection(Arc::clone(&self.calls)));
         if !self.place.is_kept {
             // The pool takes no such connection back.
             connected.poison();
@@ -119,10 +176,11 @@ impl Read for Dialled {
         let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
         let stall = self.place.stall;
         if read.is_ready()
+            && self.read_by.is_none()
             && let Some(stalled) = &mut self.stalled
         {
             // A peer that sends is not silent.
-            stalled.as_mut().reset(Instant::now() + stall);
+            stalled.until.as_mut().reset(Instant::now() + stall);
         }
         read
     }
@@ -223,10 +281,52 @@ mod tests {
         poll_fn(|cx| Pin::new(&mut dialled).poll_read(cx, buffer.unfilled())).await.unwrap();
         assert!(write_on(&mut dialled, STALL * 3 / 4).await.is_none(), "it has sent since");
         // So does what it reads.
-        let mut bytes = vec![0; 1 << 20];
-        while tokio::time::timeout(Duration::from_millis(1), peer.read(&mut bytes)).await.is_ok() {}
+        read_all(&mut peer).await;
         assert!(write_on(&mut dialled, STALL * 3 / 4).await.is_none(), "it has read since");
         let error = write_on(&mut dialled, STALL).await.expect("it has read nothing");
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+
+    /// Reads all that was written.
+    async fn read_all(peer: &mut TcpStream) {
+        let mut bytes = vec![0; 1 << 20];
+        while tokio::time::timeout(Duration::from_millis(1), peer.read(&mut bytes)).await.is_ok() {}
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_that_does_not_read_the_request_of_a_call_that_is_over_has_little_time() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let places = Places::new(9, 9, STALL);
+        let stalled = async || {
+            let mut dialled = dialled(address, &places, 1).await.unwrap();
+            let (peer, _) = listener.accept().await.unwrap();
+            let call = CallConnection(Arc::clone(&dialled.calls));
+            assert!(write_on(&mut dialled, STALL / 2).await.is_none());
+            (dialled, peer, call)
+        };
+        let (mut dialled, _peer, call) = stalled().await;
+        call.call_is_over();
+        assert!(write_on(&mut dialled, READ_ON * 2).await.is_some());
+
+        // It does not help it to read a little again and again.
+        let (mut dialled, mut peer, call) = stalled().await;
+        call.call_is_over();
+        assert!(write_on(&mut dialled, READ_ON / 2).await.is_none());
+        read_all(&mut peer).await;
+        assert!(write_on(&mut dialled, READ_ON * 3 / 4).await.is_some());
+
+        // One that has read all of it goes on with the next call.
+        let (mut dialled, mut peer, call) = stalled().await;
+        call.call_is_over();
+        assert!(write_on(&mut dialled, READ_ON / 2).await.is_none());
+        read_all(&mut peer).await;
+        tokio::time::sleep(READ_ON).await;
+        assert!(write_on(&mut dialled, STALL * 3 / 4).await.is_none());
+        // A call that is over while nothing waits to be sent says nothing about the next one.
+        read_all(&mut peer).await;
+        poll_fn(|cx| Pin::new(&mut dialled).poll_write(cx, b"x")).await.unwrap();
+        call.call_is_over();
+        assert!(write_on(&mut dialled, STALL * 3 / 4).await.is_none());
     }
 }

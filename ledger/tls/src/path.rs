@@ -1,5 +1,5 @@
-//! The path from the certificate of a server to an authority. The server chooses which certificates it sends, and a TLS library
-//! that tries all paths through them can be kept busy for seconds: so one path is tried.
+//! The paths from the certificate of a server to an authority. The server chooses which certificates it sends, and a TLS library
+//! that tries all paths through them can be kept busy for seconds: so few are tried.
 
 use rustls::pki_types::CertificateDer;
 use webpki::EndEntityCert;
@@ -10,27 +10,40 @@ const MAX_SENT: usize = 32;
 /// The most certificates between that of the server and an authority. The TLS library allows no more either.
 const MAX_BETWEEN: usize = 6;
 
-/// The certificates on the path from `certificate`: each is the first of those that were `sent` whose name is that of the
-/// issuer of the one before. No two have the same name. A server sends others if its operator listed too many, or to make a client busy.
-pub(crate) fn between<'a>(
+/// The most paths that are tried.
+const MAX_PATHS: usize = 4;
+
+/// The certificates between `certificate` and an authority, in each path that is tried: each has the name of the issuer of the
+/// one before, and no two have the same name. Where several that were `sent` have it, as after a renewal of an authority,
+/// the first path takes the first of them, the second path the second, and so on.
+pub(crate) fn paths<'a>(
     certificate: &CertificateDer<'_>,
     sent: &'a [CertificateDer<'a>],
-) -> Vec<CertificateDer<'a>> {
-    let Ok(own) = EndEntityCert::try_from(certificate) else { return Vec::new() };
-    let mut others: Vec<_> = sent
+) -> Vec<Vec<CertificateDer<'a>>> {
+    let Ok(own) = EndEntityCert::try_from(certificate) else { return vec![Vec::new()] };
+    let sent: Vec<_> = sent
         .iter()
         .take(MAX_SENT)
         .filter_map(|der| Some((EndEntityCert::try_from(der).ok()?, der)))
         .collect();
-    let (mut issuer, mut path) = (own.issuer().to_vec(), Vec::new());
-    while path.len() < MAX_BETWEEN
-        && let Some(at) = others.iter().position(|(other, _)| other.subject() == issuer)
-    {
-        let (next, der) = others.remove(at);
-        // Certificates of one name could follow each other in any order.
-        others.retain(|(other, _)| other.subject() != issuer);
-        issuer = next.issuer().to_vec();
+    let mut paths: Vec<_> = (0..MAX_PATHS).map(|choice| path(own.issuer(), &sent, choice)).collect();
+    paths.dedup();
+    paths
+}
+
+fn path<'a>(
+    issuer: &[u8],
+    sent: &[(EndEntityCert<'a>, &'a CertificateDer<'a>)],
+    choice: usize,
+) -> Vec<CertificateDer<'a>> {
+    let (mut issuer, mut path) = (issuer.to_vec(), Vec::new());
+    let mut names = Vec::new();
+    while path.len() < MAX_BETWEEN && !names.contains(&issuer) {
+        let named = sent.iter().filter(|(other, _)| other.subject() == issuer).take(choice + 1);
+        let Some((next, der)) = named.last() else { break };
+        let der: &'a CertificateDer<'a> = der;
         path.push(CertificateDer::from(der.as_ref()));
+        names.push(std::mem::replace(&mut issuer, next.issuer().to_vec()));
     }
     path
 }
@@ -65,26 +78,34 @@ mod tests {
         let [one, two, other] = [("one", "two"), ("two", "root"), ("other", "root")]
             .map(|(subject, issuer)| certificate(subject, issuer));
         let sent = [other, two.clone(), own.clone(), one.clone()];
-        assert_eq!(between(&own, &sent), [one, two]);
-        assert!(between(&own, &[]).is_empty());
+        assert_eq!(paths(&own, &sent), [vec![one, two]]);
+        assert_eq!(paths(&own, &[]), [vec![]]);
     }
 
     #[test]
-    fn one_path_is_tried_however_many_lead_on() {
+    fn few_paths_are_tried_however_many_there_are() {
         let own = certificate("own", "same");
         let same: Vec<_> = (0..3 * MAX_SENT).map(|_| certificate("same", "same")).collect();
-        assert_eq!(between(&own, &same), same[..1]);
+        let expected: Vec<_> = same[..MAX_PATHS].iter().map(|one| vec![one.clone()]).collect();
+        assert_eq!(paths(&own, &same), expected);
         let circle = [certificate("same", "other"), certificate("other", "same"), same[0].clone()];
-        assert_eq!(between(&own, &circle), circle[..2]);
+        assert_eq!(paths(&own, &circle), [circle[..2].to_vec(), vec![same[0].clone()]]);
         let names: Vec<_> = (0..10).map(|number| format!("{number}")).collect();
         let long: Vec<_> = names.windows(2).map(|names| certificate(&names[0], &names[1])).collect();
-        assert_eq!(between(&certificate("own", "0"), &long), long[..MAX_BETWEEN]);
+        assert_eq!(paths(&certificate("own", "0"), &long), [&long[..MAX_BETWEEN]]);
         // An issuer that comes late is not looked for, and what is no certificate is passed over.
         let mut late = vec![certificate("other", "root"); MAX_SENT];
         late.push(certificate("same", "root"));
-        assert!(between(&own, &late).is_empty());
+        assert_eq!(paths(&own, &late), [vec![]]);
         late[0] = CertificateDer::from(vec![0; 9]);
         late.swap(1, MAX_SENT);
-        assert_eq!(between(&own, &late).len(), 1);
+        assert_eq!(paths(&own, &late), [vec![late[1].clone()]]);
+    }
+
+    #[test]
+    fn a_renewed_authority_may_stand_behind_the_older_one() {
+        let own = certificate("own", "issuing");
+        let [old, new] = ["old root", "new root"].map(|root| certificate("issuing", root));
+        assert_eq!(paths(&own, &[old.clone(), new.clone()]), [vec![old], vec![new]]);
     }
 }

@@ -8,7 +8,7 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 
-use crate::path::between;
+use crate::path::paths;
 
 /// Takes any certificate.
 #[derive(Debug)]
@@ -76,10 +76,15 @@ impl ServerCertVerifier for Issued {
         _: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let between = between(certificate, intermediates);
+        let paths = paths(certificate, intermediates);
         let certificate = ParsedCertificate::try_from(certificate)?;
         let (roots, algorithms) = (&self.roots, self.algorithms.all);
-        verify_server_cert_signed_by_trust_anchor(&certificate, roots, &between, now, algorithms)?;
+        let mut tried = paths.iter().map(|path| {
+            verify_server_cert_signed_by_trust_anchor(&certificate, roots, path, now, algorithms)
+        });
+        let first = tried.next().unwrap_or(Err(Error::General("no path".to_owned())));
+        // The first error is shown: it is about the path that the server put first.
+        first.or_else(|error| tried.find_map(Result::ok).ok_or(error))?;
         if self.is_for_name {
             verify_server_name(&certificate, name)?;
         }

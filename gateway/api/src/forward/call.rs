@@ -152,7 +152,7 @@ async fn forward(
     let opened = *opening.outcome();
     let usage_limit = usage_limit.held(opened.hold, forwarder.app.settings.hold_cap);
     let call = OpenCall::new(partition, request_id, opened, provider);
-    let in_flight = InFlight::begin(&forwarder, call, unsent);
+    let mut in_flight = InFlight::begin(&forwarder, call, unsent);
     let (mut connected, mut reading_on) = (true, None);
     let timeout = || ApiError::Forward(ForwardError::ProviderTimeout);
     let no_response = || (FailureReason::ProviderGone, ApiError::Forward(ForwardError::ProviderProtocol));
@@ -187,6 +187,7 @@ async fn forward(
     let (reason, error) = match response {
         Ok(response) => {
             exchange.responded(response.status());
+            in_flight.answered(&response);
             let source = Source {
                 shape,
                 idempotent_call,
@@ -506,7 +507,7 @@ fn failure(error: &hyper_util::client::legacy::Error, request_id: RequestId) -> 
             let message = match unsent {
                 BodyError::Aborted(_) => "ended early",
                 BodyError::Timeout => "did not come in time",
-                BodyError::Over => "was not needed",
+                BodyError::Over => "was not needed any more",
             };
             return (FailureReason::CallerGone, ApiError::issue(["body"], message));
         }

@@ -30,7 +30,7 @@ pub(crate) enum BodyError {
     /// The caller stays connected but sends nothing.
     #[error("the caller sent nothing for too long")]
     Timeout,
-    /// The response has come to its end before.
+    /// The call has been over for some time.
     #[error("the call is over")]
     Over,
 }
@@ -79,17 +79,36 @@ impl RequestBody {
     }
 }
 
-/// The part of a body that is not sent yet; nothing once the call is over.
+/// How long the rest of a request is sent after its call is over. A caller that writes all before it reads the response
+/// would lose that otherwise.
+const SEND_ON: Duration = Duration::from_secs(30);
+
+/// The part of a body that is not sent yet; nothing once it will not be.
 #[derive(Debug)]
 struct Sending {
     rest: Option<Rest>,
+    /// When its end comes at the latest, once the call is over.
+    until: Option<Pin<Box<Sleep>>>,
     /// Of the connection to the provider.
     waker: Option<Waker>,
 }
 
 impl Sending {
     fn new(rest: Rest) -> Arc<Mutex<Self>> {
-        Arc::new(Mutex::new(Self { rest: Some(rest), waker: None }))
+        Arc::new(Mutex::new(Self { rest: Some(rest), until: None, waker: None }))
+    }
+
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let Some(rest) = &mut self.rest else { return Poll::Ready(Some(Err(BodyError::Over))) };
+        if let Some(until) = &mut self.until
+            && until.as_mut().poll(cx).is_ready()
+        {
+            self.rest = None;
+            return Poll::Ready(Some(Err(BodyError::Over)));
+        }
+        let frame = rest.poll_frame(cx);
+        self.waker = frame.is_pending().then(|| cx.waker().clone());
+        frame
     }
 }
 
@@ -97,22 +116,32 @@ fn locked(sending: &Mutex<Sending>) -> MutexGuard<'_, Sending> {
     sending.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What is left of a body when it is dropped is not sent any more, and its caller's connection is free of it: a connection to
-/// a provider that reads nothing would keep it.
+/// What is left of a body when it is dropped is sent for [`SEND_ON`] at the most.
 #[derive(Debug)]
 pub(super) struct Unsent(Option<Arc<Mutex<Sending>>>);
 
 impl Drop for Unsent {
     fn drop(&mut self) {
         let Some(sending) = &self.0 else { return };
-        let (rest, waker) = {
+        let waker = {
             let mut sending = locked(sending);
-            (sending.rest.take(), sending.waker.take())
+            if sending.rest.is_none() || tokio::runtime::Handle::try_current().is_err() {
+                return;
+            }
+            sending.until = Some(Box::pin(tokio::time::sleep(SEND_ON)));
+            sending.waker.take()
         };
-        drop(rest);
         if let Some(waker) = waker {
             waker.wake();
         }
+    }
+}
+
+impl Drop for RequestBody {
+    /// Its rest ends with it, and the turn in which it waits.
+    fn drop(&mut self) {
+        let rest = self.rest.as_ref().and_then(|sending| locked(sending).rest.take());
+        drop(rest);
     }
 }
 
@@ -269,11 +298,7 @@ impl HttpBody for RequestBody {
             return Poll::Ready(Some(Ok(Frame::data(ahead))));
         }
         let Some(sending) = &this.rest else { return Poll::Ready(None) };
-        let mut sending = locked(sending);
-        let Some(rest) = &mut sending.rest else { return Poll::Ready(Some(Err(BodyError::Over))) };
-        let frame = rest.poll_frame(cx);
-        sending.waker = frame.is_pending().then(|| cx.waker().clone());
-        frame
+        locked(sending).poll_frame(cx)
     }
 
     fn is_end_stream(&self) -> bool {
@@ -352,27 +377,34 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn nothing_more_is_sent_once_the_call_is_over() {
-        const PAUSES: [Duration; 1] = [Duration::ZERO];
-        let (caller, body) = (Arc::new(()), arriving(&PAUSES));
-        let kept = Arc::clone(&caller);
-        let body = Body::new(body.map_frame(move |frame| {
-            let _ = &kept;
-            frame
-        }));
-        let mut body = unread(body).await;
+    #[tokio::test(start_paused = true)]
+    async fn a_request_is_sent_for_a_while_once_its_call_is_over() {
+        const PAUSES: [Duration; 6] = [Duration::from_secs(8); 6];
+        let mut body = unread(arriving(&PAUSES)).await;
         let unsent = body.unsent();
         assert!(body.frame().await.unwrap().is_ok());
-        let sending = tokio::spawn(async move { (body.frame().await, body) });
-        while Arc::strong_count(&caller) == 1 {
-            tokio::task::yield_now().await;
-        }
+        let started = Instant::now();
         drop(unsent);
-        let (frame, body) = sending.await.unwrap();
-        assert!(matches!(frame, Some(Err(BodyError::Over))));
-        assert_eq!(Arc::strong_count(&caller), 1, "the caller's body is dropped");
+        for _ in 0..3 {
+            assert!(body.frame().await.unwrap().is_ok());
+        }
+        assert!(matches!(body.frame().await, Some(Err(BodyError::Over))));
+        assert_eq!(started.elapsed(), SEND_ON);
+        assert!(matches!(body.frame().await, Some(Err(BodyError::Over))));
         assert!(!body.is_end_stream());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_waits_for_its_caller_learns_that_its_call_is_over() {
+        let mut body = unread(arriving(&[])).await;
+        let unsent = body.unsent();
+        let sending = tokio::spawn(async move { body.frame().await });
+        sleep(IDLE_TIMEOUT / 2).await;
+        let started = Instant::now();
+        drop(unsent);
+        let ended = sending.await.unwrap();
+        assert!(matches!(ended, Some(Err(BodyError::Timeout))), "{ended:?}");
+        assert_eq!(started.elapsed(), IDLE_TIMEOUT / 2, "what comes first ends it");
     }
 
     #[tokio::test]

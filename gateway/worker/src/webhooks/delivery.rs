@@ -140,7 +140,7 @@ fn reason(error: &hyper_util::client::legacy::Error) -> &'static str {
             return "the receiver's address is not allowed";
         }
         if let Some(farthing_egress::Error::TooManyConnections) = error.downcast_ref() {
-            return "too many connections of the merchant were open";
+            return "too many connections were open";
         }
         source = error.source();
     }
