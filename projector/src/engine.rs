@@ -38,7 +38,7 @@ const ROWS_PER_EVENT: usize = 10;
 /// How long a checkpoint may lag behind events that change no row of its read model. Readers do not wait for it, but for
 /// the idle span. After a restart these events are read again.
 const IDLE_CHECKPOINT: Duration = Duration::from_secs(1);
-/// The number of events after which a transaction counts as full: about what the tail reads at once.
+/// The number of events after which a transaction counts as full: about what the tail reads at once, unless they are long.
 const FULL_EVENTS: usize = 2_000;
 /// The shortest time between two transactions that are not full, so that a busy log fills larger batches.
 const WRITE_INTERVAL: Duration = Duration::from_millis(40);

@@ -1,20 +1,32 @@
 //! Which events are folded into states together.
 
-use std::slice::Chunks;
+use std::collections::HashSet;
 
-use farthing_core::event::Fact;
-use farthing_core::state::StateCache;
+use farthing_core::event::{Event, Fact, RequestEvent};
+use farthing_core::state::{StateCache, StateKey};
 
-/// The most states that may be long of facts that are folded in one part. This bound and the next are small in tests, so
-/// that the simulation reaches them.
+/// The most states that may be long and are loaded for one part. It is small in tests, so that the simulation reaches it.
 const MAX_LONG: usize = if cfg!(test) { 2 } else { 128 };
 
-/// The facts of a part, if they have more. Each changes one or two states that may be long.
-const PART: usize = if cfg!(test) { 3 } else { 64 };
+/// The parts of `facts` that are folded one after the other, so that few long states are loaded at once.
+pub(crate) fn folded_together<'a>(states: &StateCache, facts: &'a [Fact]) -> Vec<&'a [Fact]> {
+    let (mut parts, mut begin) = (Vec::new(), 0);
+    let (mut seen, mut loaded) = (HashSet::new(), 0);
+    for (at, fact) in facts.iter().enumerate() {
+        let unknown = states.unknown_states(std::slice::from_ref(fact));
+        let new = unknown.into_iter().filter(|key| key.may_be_long() && seen.insert(key.clone()));
+        let new = new.filter(|key| !creates(fact, key)).count();
+        if loaded + new > MAX_LONG && at > begin {
+            parts.push(&facts[begin..at]);
+            (begin, loaded) = (at, 0);
+        }
+        loaded += new;
+    }
+    parts.push(&facts[begin..]);
+    parts
+}
 
-/// The parts of `facts` that are folded one after the other, so that few long states are loaded at once. Usual facts are
-/// one part.
-pub(crate) fn folded_together<'a>(states: &StateCache, facts: &'a [Fact]) -> Chunks<'a, Fact> {
-    let long = states.unknown_states(facts).iter().filter(|key| key.may_be_long()).count();
-    facts.chunks(if long > MAX_LONG { PART } else { facts.len().max(1) })
+/// Whether there is no state of the key before the fact. Most calls are opened and settled in the same page.
+const fn creates(fact: &Fact, key: &StateKey) -> bool {
+    matches!((&fact.event, key), (Event::Request(RequestEvent::Opened(_)), StateKey::Request(_)))
 }

@@ -369,8 +369,20 @@ impl Reader {
     /// Reads the events of a partition after `position`, in order and without a gap: about `limit`, since a record
     /// batch is read whole, and fewer if they are long.
     pub async fn read(&self, partition: Partition, position: i64, limit: usize) -> Result<Vec<Entry>, Error> {
+        self.read_shared(partition, position, limit, 1).await
+    }
+
+    /// The same, as one of several `reads` whose events are in memory together.
+    pub(crate) async fn read_shared(
+        &self,
+        partition: Partition,
+        position: i64,
+        limit: usize,
+        reads: usize,
+    ) -> Result<Vec<Entry>, Error> {
+        let bytes = READ_BYTES / i64::try_from(reads.max(1)).unwrap_or(READ_BYTES);
         let mut entries: Vec<Entry> = Vec::new();
-        for (batch, first) in self.read_batches(partition, position, limit).await? {
+        for (batch, first) in self.batches_up_to(bytes, partition, position, limit).await? {
             for index in first..batch.len() {
                 entries.push(Entry::read(&batch, index));
                 if entries.len().is_multiple_of(EVENTS_BETWEEN_YIELDS) {
@@ -389,8 +401,18 @@ impl Reader {
         position: i64,
         limit: usize,
     ) -> Result<Vec<(Arc<RecordBatch>, usize)>, Error> {
+        self.batches_up_to(READ_BYTES, partition, position, limit).await
+    }
+
+    async fn batches_up_to(
+        &self,
+        bytes: i64,
+        partition: Partition,
+        position: i64,
+        limit: usize,
+    ) -> Result<Vec<(Arc<RecordBatch>, usize)>, Error> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let batches = self.stored(partition, position, limit).await?;
+        let batches = self.stored(partition, position, (limit, bytes)).await?;
         let expected = position + 1;
         let found = match batches.first() {
             Some(first) if first.first_position <= expected => return in_order(batches, position),
@@ -408,7 +430,7 @@ impl Reader {
                     return in_order(archived, position);
                 }
                 // The range may have been restored since the first look.
-                match self.stored(partition, position, limit).await? {
+                match self.stored(partition, position, (limit, bytes)).await? {
                     batches if batches.first().is_some_and(|first| first.first_position <= expected) => {
                         in_order(batches, position)
                     }
@@ -418,9 +440,14 @@ impl Reader {
         }
     }
 
-    /// The record batches of the table with the events after `position`, about `limit` of them.
-    async fn stored(&self, partition: Partition, position: i64, limit: i64) -> Result<Vec<BatchRow>, Error> {
-        let parameters: [&(dyn ToSql + Sync); 4] = [&partition.number(), &position, &limit, &READ_BYTES];
+    /// The record batches of the table with the events after `position`, about `limit` of them or `bytes`.
+    async fn stored(
+        &self,
+        partition: Partition,
+        position: i64,
+        (limit, bytes): (i64, i64),
+    ) -> Result<Vec<BatchRow>, Error> {
+        let parameters: [&(dyn ToSql + Sync); 4] = [&partition.number(), &position, &limit, &bytes];
         let rows = answered(self.client.query(&self.read, &parameters)).await?;
         Ok(rows.iter().map(BatchRow::of).collect::<Result<_, _>>()?)
     }

@@ -144,8 +144,9 @@ pub const LIST_BY_CUSTOMER: &str = select_subscriptions!(
      ORDER BY s.started_at DESC, s.subscription_id DESC LIMIT $7"
 );
 
-/// A merchant's subscriptions with the fields of the older form. Deleted plans and customers keep their rows. The page has all
-/// rows of few wallets' subscriptions or some of many: their credit is summed in one pass.
+/// A merchant's subscriptions with the fields of the older form. Deleted plans and customers keep their rows. The credit of all
+/// wallets of the page is summed in one pass and looked up by wallet: Postgres takes the page for much shorter than it is, and
+/// would join the sums to it row by row.
 pub const LIST_OLDER: &str = concat!(
     "WITH page AS MATERIALIZED (",
     select_subscriptions!(
@@ -156,10 +157,12 @@ pub const LIST_OLDER: &str = concat!(
         "AND (s.started_at, s.subscription_id) < (COALESCE($3::timestamptz, 'infinity'), $4) \
          ORDER BY s.started_at DESC, s.subscription_id DESC LIMIT $5"
     ),
-    ") SELECT page.*, credits.plan_credit FROM page JOIN ( \
-     SELECT o.wallet_id, sum(o.credit) AS plan_credit FROM {subscriptions}.subscriptions AS o \
-     WHERE o.partition = $1 AND o.merchant_id = $2 AND o.customer_id IN (SELECT page.customer_id FROM page) \
-     GROUP BY o.wallet_id) AS credits ON credits.wallet_id = page.wallet_id \
+    "), credits AS MATERIALIZED (\
+     SELECT jsonb_object_agg(sums.wallet_id, sums.credit) AS of_wallets FROM (\
+     SELECT o.wallet_id, sum(o.credit) AS credit FROM {subscriptions}.subscriptions AS o \
+     WHERE o.partition = $1 AND o.merchant_id = $2 AND o.customer_id = ANY (ARRAY(SELECT page.customer_id FROM page)) \
+     GROUP BY o.wallet_id) AS sums) \
+     SELECT page.*, (credits.of_wallets ->> page.wallet_id)::numeric AS plan_credit FROM page CROSS JOIN credits \
      ORDER BY page.started_at DESC, page.subscription_id DESC"
 );
 

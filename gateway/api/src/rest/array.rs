@@ -67,8 +67,11 @@ impl Array {
         // A comma before it, a bracket at the end.
         let length = self.text.len() + item.len() + 2;
         if length > self.text.capacity() {
-            let capacity = length + length / 4;
-            self.share.grow_to(capacity)?;
+            let roomy = length + length / 4;
+            let capacity = match self.share.grow_to(roomy) {
+                Ok(()) => roomy,
+                Err(_) => self.share.grow_to(length).map(|()| length)?,
+            };
             self.text.reserve_exact(capacity - self.text.len());
         }
         if self.text.len() > 1 {

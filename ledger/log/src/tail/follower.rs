@@ -69,10 +69,12 @@ impl Follower {
                 self.shared.advance(after, news).await?;
                 continue;
             }
-            let limit = (max - page.len().min(max)).min(READ_EVENTS).div_ceil(behind.len().max(1)).max(1);
+            let reads = behind.len();
+            let limit = (max - page.len().min(max)).min(READ_EVENTS).div_ceil(reads.max(1)).max(1);
             for (partition, position) in behind {
-                let entries =
-                    self.read_behind(async |reader| reader.read(partition, position, limit).await).await?;
+                let read =
+                    async |reader: &Reader| reader.read_shared(partition, position, limit, reads).await;
+                let entries = self.read_behind(read).await?;
                 if entries.is_empty() {
                     self.leave_other_log(partition);
                 } else {

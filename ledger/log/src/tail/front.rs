@@ -75,7 +75,9 @@ impl Front {
         shared.heads.saw(&heads);
         let parts = divided(&shared.window().ends(), &heads);
         // All reads are sent before the first is answered.
-        let reads = parts.iter().map(|share| reader.read(share.partition, share.after, share.limit));
+        let reads = parts
+            .iter()
+            .map(|share| reader.read_shared(share.partition, share.after, share.limit, parts.len()));
         let mut result = Ok(());
         self.more_at_once = false;
         for (share, read) in parts.iter().zip(join_all(reads).await) {
