@@ -37,13 +37,13 @@ fn path<'a>(
     choice: usize,
 ) -> Vec<CertificateDer<'a>> {
     let (mut issuer, mut path) = (issuer.to_vec(), Vec::new());
-    let mut names = Vec::new();
-    while path.len() < MAX_BETWEEN && !names.contains(&issuer) {
+    let mut passed = Vec::new();
+    while path.len() < MAX_BETWEEN && !passed.contains(&issuer) {
         let named = sent.iter().filter(|(other, _)| other.subject() == issuer).take(choice + 1);
         let Some((next, der)) = named.last() else { break };
         let der: &'a CertificateDer<'a> = der;
         path.push(CertificateDer::from(der.as_ref()));
-        names.push(std::mem::replace(&mut issuer, next.issuer().to_vec()));
+        passed.push(std::mem::replace(&mut issuer, next.issuer().to_vec()));
     }
     path
 }
