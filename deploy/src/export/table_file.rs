@@ -5,7 +5,6 @@ use std::io;
 
 use anyhow::{Context as _, Result};
 use chrono::{DateTime, SecondsFormat, Utc};
-use farthing_core::money::exact_sum;
 use farthing_log::audit::export::{Column, Kind, Table, Value};
 use rust_decimal::Decimal;
 
@@ -14,6 +13,7 @@ use super::folder::Folder;
 use super::hashed_file::{HashedFile, Stored};
 use super::ndjson_file::NdjsonFile;
 use super::parquet_file::ParquetFile;
+use super::sum::Sum;
 use super::{Format, manifest};
 
 /// The most fractional digits of a value.
@@ -35,7 +35,7 @@ pub(super) struct TableFile {
     writer: Box<dyn RowWriter>,
     rows: u64,
     /// The sum of each column; `None` for one that has no sum.
-    sums: Vec<Option<Decimal>>,
+    sums: Vec<Option<Sum>>,
 }
 
 impl TableFile {
@@ -57,7 +57,7 @@ impl TableFile {
             Ok(writer)
         };
         let writer = begin().with_context(|| format!("cannot write {file}"))?;
-        let sums = columns.iter().map(|column| has_sum(column).then_some(Decimal::ZERO)).collect();
+        let sums = columns.iter().map(|column| has_sum(column).then(Sum::default)).collect();
         Ok(Self { table, file, writer, rows: 0, sums })
     }
 
@@ -69,7 +69,7 @@ impl TableFile {
         self.rows += 1;
         for (sum, value) in self.sums.iter_mut().zip(row) {
             let (Some(sum), Some(value)) = (sum, decimal(value)) else { continue };
-            *sum = exact_sum(*sum, value).map_err(|why| io::Error::other(format!("a sum {why}")))?;
+            sum.add(value)?;
         }
         self.writer.row(row)
     }
@@ -78,7 +78,7 @@ impl TableFile {
         let Stored { bytes, sha256 } = self.writer.finish()?;
         let columns = self.table.columns().iter().map(|column| column.name.to_owned());
         let sums: BTreeMap<_, _> =
-            columns.zip(self.sums).filter_map(|(name, sum)| Some((name, format!("{:.10}", sum?)))).collect();
+            columns.zip(self.sums).filter_map(|(name, sum)| Some((name, sum?.to_string()))).collect();
         Ok(manifest::File { table: self.table, name: self.file, rows: self.rows, bytes, sha256, sums })
     }
 }

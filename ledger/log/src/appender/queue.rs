@@ -16,6 +16,10 @@ use crate::metrics::LedgerMetrics;
 /// The bytes that a command counts for beside its text.
 const COMMAND_BYTES: usize = 2 * 1024;
 
+/// The text of a short command, in bytes. Longer ones have half of the bytes, so that those of one merchant leave places to
+/// the usual commands of others.
+const SHORT_TEXT: usize = 1024;
+
 /// Places of settlements beside those of all other commands. If they are taken too, a settlement waits for one.
 pub(super) const SETTLEMENTS: usize = 8_192;
 
@@ -42,6 +46,8 @@ pub(super) struct Places {
     timeout: Duration,
     commands: Arc<Semaphore>,
     bytes: Arc<Semaphore>,
+    /// Those of [`Self::bytes`] that commands with a long text may have.
+    long: Arc<Semaphore>,
     unanswered: Ages,
     metrics: Arc<LedgerMetrics>,
 }
@@ -54,6 +60,7 @@ impl Places {
             timeout,
             commands: Arc::new(Semaphore::new(commands)),
             bytes: Arc::new(Semaphore::new(bytes)),
+            long: Arc::new(Semaphore::new(bytes / 2)),
             unanswered: Ages::default(),
             metrics,
         }
@@ -72,8 +79,10 @@ impl Places {
     fn permits(&self, text_bytes: usize) -> Option<Permits> {
         let bytes = u32::try_from(text_bytes.saturating_add(COMMAND_BYTES)).ok()?;
         let command = Arc::clone(&self.commands).try_acquire_owned().ok()?;
+        let long = if text_bytes > SHORT_TEXT { bytes } else { 0 };
+        let long = Arc::clone(&self.long).try_acquire_many_owned(long).ok()?;
         let bytes = Arc::clone(&self.bytes).try_acquire_many_owned(bytes).ok()?;
-        Some((command, bytes))
+        Some([command, long, bytes])
     }
 
     /// The place of a settlement. It does not expire.
@@ -87,7 +96,7 @@ impl Places {
     }
 }
 
-type Permits = (OwnedSemaphorePermit, OwnedSemaphorePermit);
+type Permits = [OwnedSemaphorePermit; 3];
 
 /// A command's place in the queue; dropping it makes it free.
 #[derive(Debug)]
@@ -137,6 +146,17 @@ mod tests {
         drop(first);
         places.take(1_000).unwrap();
         assert_eq!(places.take(usize::MAX).unwrap_err(), Error::Overloaded);
+    }
+
+    #[tokio::test]
+    async fn long_commands_leave_half_of_the_bytes_to_short_ones() {
+        let places = places(100, 20 * COMMAND_BYTES);
+        let long: Vec<_> = std::iter::from_fn(|| places.take(COMMAND_BYTES).ok()).collect();
+        assert_eq!(long.len(), 5);
+        let short: Vec<_> = std::iter::from_fn(|| places.take(0).ok()).collect();
+        assert_eq!(short.len(), 10);
+        drop(long);
+        assert!(places.take(COMMAND_BYTES).is_ok());
     }
 
     #[tokio::test(start_paused = true)]
