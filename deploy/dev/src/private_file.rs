@@ -27,7 +27,10 @@ pub(crate) fn read(path: &Path) -> Result<Option<String>> {
     if !path.exists() {
         return Ok(None);
     }
-    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).with_context(cannot_read)?;
+    let mode = fs::metadata(path).with_context(cannot_read)?.permissions().mode();
+    if mode & 0o077 != 0 {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600)).with_context(cannot_read)?;
+    }
     fs::read_to_string(path).map(Some).with_context(cannot_read)
 }
 

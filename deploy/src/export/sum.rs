@@ -18,11 +18,12 @@ impl Sum {
     /// Adds a value. One that has more fractional digits than a sum, or a sum beyond all bounds, is an error: nothing is rounded.
     pub(super) fn add(&mut self, value: Decimal) -> io::Result<()> {
         let value = value.normalize();
-        let units = SCALE.checked_sub(value.scale()).and_then(|digits| {
-            value.mantissa().checked_mul(10_i128.checked_pow(digits)?)
-        });
+        let units = SCALE
+            .checked_sub(value.scale())
+            .and_then(|digits| value.mantissa().checked_mul(10_i128.checked_pow(digits)?));
         let sum = units.and_then(|units| self.0.checked_add(units));
-        self.0 = sum.ok_or_else(|| io::Error::other(format!("a sum with {value} cannot be written exactly")))?;
+        self.0 =
+            sum.ok_or_else(|| io::Error::other(format!("a sum with {value} cannot be written exactly")))?;
         Ok(())
     }
 }

@@ -4,13 +4,13 @@
 use std::future::Future as _;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use farthing_shares::{Division, Slot, Slots};
 use futures_util::task::AtomicWaker;
+use http::Extensions;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
@@ -72,51 +72,62 @@ impl Places {
 pub struct Dialled {
     stream: TokioIo<TcpStream>,
     place: Place,
-    /// Runs while the peer reads nothing of what is to be sent.
+    /// While the peer reads nothing of what is to be sent.
     stalled: Option<Stalled>,
-    calls: Arc<Calls>,
-    /// When the peer must have read all of the request of a call that is over.
-    read_by: Option<Instant>,
+    carried: Carried,
 }
 
 /// A peer that reads nothing.
 #[derive(Debug)]
 struct Stalled {
+    /// Since when it has neither read nor sent anything.
     since: Instant,
     until: Pin<Box<Sleep>>,
 }
 
-/// What the calls of a connection say about it.
+/// The call whose request a connection carries. One call follows another.
+#[derive(Debug, Clone, Default)]
+struct Carried(Arc<Mutex<Option<Arc<CallEnd>>>>);
+
+impl Carried {
+    fn call(&self) -> MutexGuard<'_, Option<Arc<CallEnd>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The end of a call, as far as its connection is concerned.
 #[derive(Debug, Default)]
-struct Calls {
-    /// Whether the peer reads nothing of what is to be sent.
-    is_stalled: AtomicBool,
-    /// Whether a call was over while the peer read nothing of its request.
-    is_over: AtomicBool,
+pub struct CallEnd {
+    at: OnceLock<Instant>,
     /// Of the task that writes.
     waker: AtomicWaker,
 }
 
-/// How long a peer may take to read the request of a call that is over.
+/// How long a peer may read nothing of the request of a call that is over, and how long it may take for all of it. A peer that
+/// has answered may still read, and a caller that writes all of its request before it reads the response needs that.
 const READ_ON: Duration = Duration::from_secs(10);
+const READ_ALL: Duration = Duration::from_secs(40);
 
-/// The connection of a call. It is among the extensions of its response.
-#[derive(Debug, Clone)]
-pub struct CallConnection(Arc<Calls>);
-
-impl CallConnection {
-    /// The call is over. If the peer has not read the request by now, it has a few seconds more.
-    pub fn call_is_over(&self) {
-        if self.0.is_stalled.load(Ordering::Relaxed) {
-            self.0.is_over.store(true, Ordering::Relaxed);
-            self.0.waker.wake();
+impl CallEnd {
+    /// The call's request is sent over `connection`.
+    pub fn carried_by(self: &Arc<Self>, connection: &Connected) {
+        let mut extras = Extensions::new();
+        connection.get_extras(&mut extras);
+        if let Some(carried) = extras.get::<Carried>() {
+            *carried.call() = Some(Arc::clone(self));
         }
+    }
+
+    /// The call is over.
+    pub fn now(&self) {
+        let _ = self.at.set(Instant::now());
+        self.waker.wake();
     }
 }
 
 impl Dialled {
     pub(crate) fn new(stream: TokioIo<TcpStream>, place: Place) -> Self {
-        Self { stream, place, stalled: None, calls: Arc::default(), read_by: None }
+        Self { stream, place, stalled: None, carried: Carried::default() }
     }
 
     #[cfg(test)]
@@ -130,35 +141,34 @@ impl Dialled {
         cx: &mut Context<'_>,
         written: Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
-        self.calls.is_stalled.store(written.is_pending(), Ordering::Relaxed);
         if written.is_ready() {
             self.stalled = None;
             return written;
         }
-        self.calls.waker.register(cx.waker());
-        let (now, stall) = (Instant::now(), self.place.stall);
-        let stalled = self.stalled.get_or_insert_with(|| Stalled {
+        let (now, call) = (Instant::now(), self.carried.call().clone());
+        let over_at = call.and_then(|call| {
+            call.waker.register(cx.waker());
+            call.at.get().copied()
+        });
+        let stall = self.place.stall;
+        let Stalled { since, until } = self.stalled.get_or_insert_with(|| Stalled {
             since: now,
             until: Box::pin(tokio::time::sleep_until(now + stall)),
         });
-        if self.calls.is_over.swap(false, Ordering::Relaxed) {
-            self.read_by = Some(now + READ_ON);
+        let deadline = match over_at {
+            None => *since + stall,
+            Some(over_at) => (over_at.max(*since) + READ_ON).min(over_at + READ_ALL),
+        };
+        if until.deadline() != deadline {
+            until.as_mut().reset(deadline);
         }
-        if let Some(read_by) = self.read_by {
-            if stalled.since > read_by {
-                // It has read all of that request since.
-                self.read_by = None;
-            } else if read_by < stalled.until.deadline() {
-                stalled.until.as_mut().reset(read_by);
-            }
-        }
-        stalled.until.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
+        until.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
 impl Connection for Dialled {
     fn connected(&self) -> Connected {
-        let connected = self.stream.connected().extra(CallConnection(Arc::clone(&self.calls)));
+        let connected = self.stream.connected().extra(self.carried.clone());
         if !self.place.is_kept {
             // The pool takes no such connection back.
             connected.poison();
@@ -174,13 +184,11 @@ impl Read for Dialled {
         buffer: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
         let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
-        let stall = self.place.stall;
         if read.is_ready()
-            && self.read_by.is_none()
             && let Some(stalled) = &mut self.stalled
         {
             // A peer that sends is not silent.
-            stalled.until.as_mut().reset(Instant::now() + stall);
+            stalled.since = Instant::now();
         }
         read
     }
@@ -293,6 +301,13 @@ mod tests {
         while tokio::time::timeout(Duration::from_millis(1), peer.read(&mut bytes)).await.is_ok() {}
     }
 
+    /// The end of a call whose request the connection carries from now on.
+    fn next_call(dialled: &Dialled) -> Arc<CallEnd> {
+        let end = Arc::<CallEnd>::default();
+        end.carried_by(&dialled.connected());
+        end
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_peer_that_does_not_read_the_request_of_a_call_that_is_over_has_little_time() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -301,32 +316,33 @@ mod tests {
         let stalled = async || {
             let mut dialled = dialled(address, &places, 1).await.unwrap();
             let (peer, _) = listener.accept().await.unwrap();
-            let call = CallConnection(Arc::clone(&dialled.calls));
+            let end = next_call(&dialled);
             assert!(write_on(&mut dialled, STALL / 2).await.is_none());
-            (dialled, peer, call)
+            (dialled, peer, end)
         };
-        let (mut dialled, _peer, call) = stalled().await;
-        call.call_is_over();
+        let (mut dialled, _peer, end) = stalled().await;
+        end.now();
         assert!(write_on(&mut dialled, READ_ON * 2).await.is_some());
 
-        // It does not help it to read a little again and again.
-        let (mut dialled, mut peer, call) = stalled().await;
-        call.call_is_over();
-        assert!(write_on(&mut dialled, READ_ON / 2).await.is_none());
-        read_all(&mut peer).await;
-        assert!(write_on(&mut dialled, READ_ON * 3 / 4).await.is_some());
+        // As long as it reads it has more.
+        let (mut dialled, mut peer, end) = stalled().await;
+        end.now();
+        for _ in 0..5 {
+            assert!(write_on(&mut dialled, READ_ON * 3 / 4).await.is_none());
+            read_all(&mut peer).await;
+        }
+        assert!(write_on(&mut dialled, READ_ON * 3 / 4).await.is_some(), "that was enough");
 
-        // One that has read all of it goes on with the next call.
-        let (mut dialled, mut peer, call) = stalled().await;
-        call.call_is_over();
+        // The end of a call says nothing about the next one on its connection, whichever comes first.
+        let (mut dialled, mut peer, end) = stalled().await;
+        end.now();
         assert!(write_on(&mut dialled, READ_ON / 2).await.is_none());
         read_all(&mut peer).await;
-        tokio::time::sleep(READ_ON).await;
+        let second = next_call(&dialled);
         assert!(write_on(&mut dialled, STALL * 3 / 4).await.is_none());
-        // A call that is over while nothing waits to be sent says nothing about the next one.
         read_all(&mut peer).await;
-        poll_fn(|cx| Pin::new(&mut dialled).poll_write(cx, b"x")).await.unwrap();
-        call.call_is_over();
+        next_call(&dialled);
+        second.now();
         assert!(write_on(&mut dialled, STALL * 3 / 4).await.is_none());
     }
 }

@@ -17,7 +17,7 @@ pub mod tls;
 
 pub use self::address::AddressGuard;
 pub use self::connector::{Connector, connector};
-pub use self::dialled::{CONNECTIONS_PER_CALL, CallConnection, Places};
+pub use self::dialled::{CONNECTIONS_PER_CALL, CallEnd, Places};
 pub use self::error::Error;
 pub use self::interim::{MAX_HEAD_BYTES, too_many_interim_responses};
 pub use self::names::{LookupError, Names};

@@ -8,22 +8,18 @@ use farthing_core::state::{StateCache, StateKey};
 /// The most states that may be long and are loaded for one part. It is small in tests, so that the simulation reaches it.
 const MAX_LONG: usize = if cfg!(test) { 2 } else { 128 };
 
-/// The parts of `facts` that are folded one after the other, so that few long states are loaded at once.
-pub(crate) fn folded_together<'a>(states: &StateCache, facts: &'a [Fact]) -> Vec<&'a [Fact]> {
-    let (mut parts, mut begin) = (Vec::new(), 0);
+/// Divides `facts` into those that are folded first, and the others: few long states are loaded at once.
+pub(crate) fn folded_first<'a>(states: &StateCache, facts: &'a [Fact]) -> (&'a [Fact], &'a [Fact]) {
     let (mut seen, mut loaded) = (HashSet::new(), 0);
     for (at, fact) in facts.iter().enumerate() {
         let unknown = states.unknown_states(std::slice::from_ref(fact));
         let new = unknown.into_iter().filter(|key| key.may_be_long() && seen.insert(key.clone()));
-        let new = new.filter(|key| !creates(fact, key)).count();
-        if loaded + new > MAX_LONG && at > begin {
-            parts.push(&facts[begin..at]);
-            (begin, loaded) = (at, 0);
+        loaded += new.filter(|key| !creates(fact, key)).count();
+        if loaded > MAX_LONG && at > 0 {
+            return facts.split_at(at);
         }
-        loaded += new;
     }
-    parts.push(&facts[begin..]);
-    parts
+    (facts, &[])
 }
 
 /// Whether there is no state of the key before the fact. Most calls are opened and settled in the same page.

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::backoff::Backoff;
 use crate::chain::{self, GENESIS, Hash, Link};
 use crate::connect::{self, Role, redacted};
-use crate::folding::folded_together;
+use crate::folding::folded_first;
 use crate::leadership::Leadership;
 use crate::reader::{self, Reader};
 use crate::record_batch::RecordBatch;
@@ -297,7 +297,10 @@ impl Builder {
                 return Err(Error::Broken { partition, position, what });
             };
             let end = last.last_position();
-            for part in folded_together(&cache, &facts) {
+            let mut left = facts.as_slice();
+            while !left.is_empty() {
+                let (part, others) = folded_first(&cache, left);
+                left = others;
                 self.load_unknown(partition, &mut cache, part).await?;
                 position += i64::try_from(part.len()).unwrap_or(i64::MAX);
                 let broken = |error: EvolveError| Error::Broken {

@@ -14,38 +14,49 @@ const MAX_BETWEEN: usize = 6;
 const MAX_PATHS: usize = 4;
 
 /// The certificates between `certificate` and an authority, in each path that is tried: each has the name of the issuer of the
-/// one before, and no two have the same name. Where several that were `sent` have it, as after a renewal of an authority,
-/// the first path takes the first of them, the second path the second, and so on.
+/// one before, and no two have the same name. Several of those that were `sent` may have it, as after a renewal of an
+/// authority; they are taken in the order in which they were sent.
 pub(crate) fn paths<'a>(
     certificate: &CertificateDer<'_>,
     sent: &'a [CertificateDer<'a>],
 ) -> Vec<Vec<CertificateDer<'a>>> {
-    let Ok(own) = EndEntityCert::try_from(certificate) else { return vec![Vec::new()] };
-    let sent: Vec<_> = sent
-        .iter()
-        .take(MAX_SENT)
-        .filter_map(|der| Some((EndEntityCert::try_from(der).ok()?, der)))
-        .collect();
-    let mut paths: Vec<_> = (0..MAX_PATHS).map(|choice| path(own.issuer(), &sent, choice)).collect();
-    paths.dedup();
+    let mut paths = Paths { sent: Vec::new(), found: Vec::new() };
     paths
+        .sent
+        .extend(sent.iter().take(MAX_SENT).filter_map(|der| Some((EndEntityCert::try_from(der).ok()?, der))));
+    let own = EndEntityCert::try_from(certificate);
+    paths.extend(&mut Vec::new(), own.as_ref().map_or(&[], |own| own.issuer()));
+    paths.found
 }
 
-fn path<'a>(
-    issuer: &[u8],
-    sent: &[(EndEntityCert<'a>, &'a CertificateDer<'a>)],
-    choice: usize,
-) -> Vec<CertificateDer<'a>> {
-    let (mut issuer, mut path) = (issuer.to_vec(), Vec::new());
-    let mut passed = Vec::new();
-    while path.len() < MAX_BETWEEN && !passed.contains(&issuer) {
-        let named = sent.iter().filter(|(other, _)| other.subject() == issuer).take(choice + 1);
-        let Some((next, der)) = named.last() else { break };
-        let der: &'a CertificateDer<'a> = der;
-        path.push(CertificateDer::from(der.as_ref()));
-        passed.push(std::mem::replace(&mut issuer, next.issuer().to_vec()));
+/// The certificates that a server sends, and the paths that were found through them.
+struct Paths<'a> {
+    sent: Vec<(EndEntityCert<'a>, &'a CertificateDer<'a>)>,
+    found: Vec<Vec<CertificateDer<'a>>>,
+}
+
+impl Paths<'_> {
+    /// Finds the paths that begin with the certificates at these places, of which the last is issued by `issuer`.
+    fn extend(&mut self, path: &mut Vec<usize>, issuer: &[u8]) {
+        let is_named = |at: &usize| self.sent[*at].0.subject() == issuer;
+        let next: Vec<_> = if path.len() == MAX_BETWEEN || path.iter().any(is_named) {
+            Vec::new()
+        } else {
+            (0..self.sent.len()).filter(is_named).collect()
+        };
+        if next.is_empty() {
+            self.found.push(path.iter().map(|at| self.sent[*at].1.clone()).collect());
+        }
+        for at in next {
+            if self.found.len() == MAX_PATHS {
+                return;
+            }
+            let issuer = self.sent[at].0.issuer().to_vec();
+            path.push(at);
+            self.extend(path, &issuer);
+            path.pop();
+        }
     }
-    path
 }
 
 #[cfg(test)]
@@ -106,6 +117,10 @@ mod tests {
     fn a_renewed_authority_may_stand_behind_the_older_one() {
         let own = certificate("own", "issuing");
         let [old, new] = ["old root", "new root"].map(|root| certificate("issuing", root));
-        assert_eq!(paths(&own, &[old.clone(), new.clone()]), [vec![old], vec![new]]);
+        assert_eq!(paths(&own, &[old.clone(), new.clone()]), [vec![old.clone()], vec![new.clone()]]);
+        // Its new root may be signed by an older one, too.
+        let [cross, alone] = ["old root", "new root"].map(|root| certificate("new root", root));
+        let all = [old.clone(), new.clone(), cross.clone(), alone.clone()];
+        assert_eq!(paths(&own, &all), [vec![old], vec![new.clone(), cross], vec![new, alone]]);
     }
 }

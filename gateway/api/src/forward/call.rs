@@ -17,6 +17,7 @@ use http::header::TRANSFER_ENCODING;
 use http::{Method, Request, StatusCode, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
+use hyper_util::client::legacy::connect::capture_connection;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
@@ -152,11 +153,13 @@ async fn forward(
     let opened = *opening.outcome();
     let usage_limit = usage_limit.held(opened.hold, forwarder.app.settings.hold_cap);
     let call = OpenCall::new(partition, request_id, opened, provider);
-    let mut in_flight = InFlight::begin(&forwarder, call, unsent);
+    let in_flight = InFlight::begin(&forwarder, call, unsent);
     let (mut connected, mut reading_on) = (true, None);
     let timeout = || ApiError::Forward(ForwardError::ProviderTimeout);
     let no_response = || (FailureReason::ProviderGone, ApiError::Forward(ForwardError::ProviderProtocol));
     let too_many_interim_responses = too_many_interim_responses(&mut outgoing);
+    let connection = capture_connection(&mut outgoing);
+    outgoing.body_mut().sent_over(connection);
     let mut exchange = trace.exchange(&method, request_to_provider);
     let sending = exchange.sending(&mut outgoing);
     let response = on_behalf_of(Party(call.merchant_id.ulid().into()), forwarder.client.request(outgoing));
@@ -187,7 +190,6 @@ async fn forward(
     let (reason, error) = match response {
         Ok(response) => {
             exchange.responded(response.status());
-            in_flight.answered(&response);
             let source = Source {
                 shape,
                 idempotent_call,

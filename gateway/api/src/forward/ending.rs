@@ -9,11 +9,8 @@ use farthing_core::event::FailureReason;
 use farthing_core::idempotency::ClaimId;
 use farthing_core::ids::RequestId;
 use farthing_core::partition::Partition;
-use farthing_egress::CallConnection;
 use farthing_log::appender::ClaimEnd;
 use farthing_telemetry::Counted;
-use http::Response;
-use hyper::body::Incoming;
 
 use super::forwarder::{Forwarder, OpenCall};
 use super::request_body::Unsent;
@@ -93,29 +90,17 @@ pub(super) struct InFlight {
     call: OpenCall,
     _open: Counted,
     _unsent: Unsent,
-    /// The connection to the provider, once it has answered.
-    connection: Option<CallConnection>,
 }
 
 impl InFlight {
     pub(super) fn begin(forwarder: &Arc<Forwarder>, call: OpenCall, unsent: Unsent) -> Self {
         let open = Counted::new(&forwarder.app.metrics.forward.open);
-        Self { forwarder: Arc::clone(forwarder), call, _open: open, _unsent: unsent, connection: None }
-    }
-}
-
-impl InFlight {
-    /// Notes the connection of the `response`.
-    pub(super) fn answered(&mut self, response: &Response<Incoming>) {
-        self.connection = response.extensions().get().cloned();
+        Self { forwarder: Arc::clone(forwarder), call, _open: open, _unsent: unsent }
     }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        if let Some(connection) = &self.connection {
-            connection.call_is_over();
-        }
         if std::thread::panicking() {
             let OpenCall { partition, request_id, merchant_id, provider_key_type, .. } = self.call;
             tracing::error!(

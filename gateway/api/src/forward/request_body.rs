@@ -9,9 +9,11 @@ use std::time::Duration;
 
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
+use farthing_egress::CallEnd;
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 use http_body::{Body as HttpBody, Frame, SizeHint};
+use hyper_util::client::legacy::connect::CaptureConnection;
 use tokio::time::Sleep;
 
 use super::pieces::Pieces;
@@ -41,6 +43,9 @@ pub(crate) struct RequestBody {
     ahead: Option<Bytes>,
     rest: Option<Arc<Mutex<Sending>>>,
     is_sent: SentFlag,
+    end: Arc<CallEnd>,
+    /// Of the call, until the body is read.
+    connection: Option<CaptureConnection>,
 }
 
 /// Whether a request was sent: its body is read once a connection to the provider is there. An empty body is never read.
@@ -55,9 +60,18 @@ impl SentFlag {
 }
 
 impl RequestBody {
+    fn new(ahead: Option<Bytes>, rest: Option<Arc<Mutex<Sending>>>) -> Self {
+        Self { ahead, rest, is_sent: SentFlag::default(), end: Arc::default(), connection: None }
+    }
+
+    /// It will be sent over this connection.
+    pub(super) fn sent_over(&mut self, connection: CaptureConnection) {
+        self.connection = Some(connection);
+    }
+
     /// A body that is complete in memory.
     pub(super) fn whole(bytes: Bytes) -> Self {
-        Self { ahead: Some(bytes), rest: None, is_sent: SentFlag::default() }
+        Self::new(Some(bytes), None)
     }
 
     /// All bytes of the body, if they are in memory.
@@ -70,7 +84,7 @@ impl RequestBody {
 
     /// What is left of it when the call is over. That the provider has answered does not mean that it has read it.
     pub(super) fn unsent(&self) -> Unsent {
-        Unsent(self.rest.clone())
+        Unsent { rest: self.rest.clone(), end: Arc::clone(&self.end) }
     }
 
     /// The flag that is set once the request is sent.
@@ -116,13 +130,17 @@ fn locked(sending: &Mutex<Sending>) -> MutexGuard<'_, Sending> {
     sending.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What is left of a body when it is dropped is sent for [`SEND_ON`] at the most.
+/// What is left of a body when it is dropped is sent for [`SEND_ON`] at the most, and the provider has little time to read.
 #[derive(Debug)]
-pub(super) struct Unsent(Option<Arc<Mutex<Sending>>>);
+pub(super) struct Unsent {
+    rest: Option<Arc<Mutex<Sending>>>,
+    end: Arc<CallEnd>,
+}
 
 impl Drop for Unsent {
     fn drop(&mut self) {
-        let Some(sending) = &self.0 else { return };
+        self.end.now();
+        let Some(sending) = &self.rest else { return };
         let waker = {
             let mut sending = locked(sending);
             if sending.rest.is_none() || tokio::runtime::Handle::try_current().is_err() {
@@ -243,7 +261,7 @@ pub(crate) async fn read_ahead(
         let nothing = BodyFingerprint { first: Bytes::new(), length: Some(0), complete: true };
         let fingerprint = (ahead == Ahead::Any).then_some(nothing);
         let rest = Some(Sending::new(Rest::new(Pieces::new(body, turn), idle_timeout)));
-        let body = RequestBody { ahead: None, rest, is_sent: SentFlag::default() };
+        let body = RequestBody::new(None, rest);
         return Ok(ReadAhead { body, json: None, form: None, known_bytes, fingerprint });
     }
     let (first, rest) = read_first(Pieces::new(body, turn)).await?;
@@ -258,7 +276,7 @@ pub(crate) async fn read_ahead(
     let extent = if whole && first.len() <= MAX_AHEAD { FormExtent::Whole } else { FormExtent::Beginning };
     let form = is_form.then(|| (first.slice(..first.len().min(MAX_AHEAD)), extent));
     let rest = rest.map(|rest| Sending::new(Rest::new(rest, idle_timeout)));
-    let body = RequestBody { ahead: Some(first), rest, is_sent: SentFlag::default() };
+    let body = RequestBody::new(Some(first), rest);
     Ok(ReadAhead { body, json, form, known_bytes, fingerprint })
 }
 
@@ -294,6 +312,11 @@ impl HttpBody for RequestBody {
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self.get_mut();
         this.is_sent.0.store(true, Ordering::Relaxed);
+        if let Some(connection) = this.connection.take()
+            && let Some(connection) = connection.connection_metadata().as_ref()
+        {
+            this.end.carried_by(connection);
+        }
         if let Some(ahead) = this.ahead.take().filter(|ahead| !ahead.is_empty()) {
             return Poll::Ready(Some(Ok(Frame::data(ahead))));
         }

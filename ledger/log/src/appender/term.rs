@@ -20,7 +20,7 @@ use super::failure::{FailedAttempt, Failure};
 use super::job::{DecideResult, Job};
 use super::store::{ATTEMPT_TIMEOUT, Head, LogSession, LogStore, StoreError, StoreResult};
 use super::{Error, MAX_BATCH};
-use crate::folding::folded_together;
+use crate::folding::folded_first;
 use farthing_core::event::Fact;
 use farthing_core::idempotency::{ClaimId, StoredClaim};
 use farthing_core::state::{EvolveError, Missing, StateCache, StateKey};
@@ -157,7 +157,10 @@ impl<S: LogStore> Term<S> {
                 return Err(Failure::Tail(format!("no event follows position {position}")));
             }
             let end = position + i64::try_from(facts.len()).unwrap_or(i64::MAX);
-            for part in folded_together(&self.states, &facts) {
+            let mut left = facts.as_slice();
+            while !left.is_empty() {
+                let (part, others) = folded_first(&self.states, left);
+                left = others;
                 let unknown: Vec<StateKey> = self.states.unknown_states(part).into_iter().collect();
                 let found = self.side.load(&unknown).await?;
                 for (key, state) in unknown.into_iter().zip(found) {
