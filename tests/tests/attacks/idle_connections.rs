@@ -13,6 +13,7 @@ use farthing_tests::merchant::{Merchant, forward};
 use farthing_tests::process::open_files;
 use farthing_tests::run;
 use farthing_tests::side_gateway::SideGateway;
+use farthing_tests::wait::eventually;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -132,7 +133,8 @@ fn connections_kept_to_many_providers_leave_files_to_others() {
     });
 }
 
-/// The request of a call that was answered early is sent no further, once its provider reads no more; its connection stays open.
+/// The request of a call that was answered early is sent no further once its provider reads no more. Callers' connections end with
+/// it, of which one address has half.
 #[test]
 fn providers_that_answer_early_and_read_no_more_leave_files_to_others() {
     run(async {
@@ -152,8 +154,15 @@ fn providers_that_answer_early_and_read_no_more_leave_files_to_others() {
         let (port, _) = keeping_provider().await;
         for _ in 0..CALLS {
             let call = forward("GET", &format!("http://127.0.0.2:{port}/")).bearer(&victim.secret_key);
-            assert_eq!(call.send(gateway.address).await.unwrap().status, 200, "{statuses:?}");
+            let mut caller = Connection::open_from([127, 0, 0, 3].into(), gateway.address).await.unwrap();
+            caller.send(&call).await.unwrap();
+            assert_eq!(caller.response("GET").await.unwrap().status, 200, "{statuses:?}");
         }
+        eventually("the attacker's address has connections again", async || {
+            let call = forward("GET", &format!("http://127.0.0.2:{port}/")).bearer(&victim.secret_key);
+            call.send(gateway.address).await.ok().filter(|response| response.status == 200)
+        })
+        .await;
         let known = [None, Some("HTTP/1.1 200 OK"), Some("HTTP/1.1 503 Service Unavailable")];
         assert!(statuses.keys().all(|line| known.contains(&line.as_deref())), "{statuses:?}");
         assert!(statuses[&Some("HTTP/1.1 200 OK".to_owned())] > 20, "{statuses:?}");
