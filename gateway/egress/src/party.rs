@@ -1,5 +1,5 @@
-//! The party on whose behalf a call is made. The lookups of names in flight, and the open
-//! connections, are limited per party.
+//! The party on whose behalf a call is made. The lookups of names in flight, and the open connections,
+//! are limited per party.
 
 /// A party: an id that the caller of this crate chooses, such as a merchant's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

@@ -3,7 +3,8 @@
 //! builds; another goes on if it dies.
 //!
 //! Invariant: states are stored only after the hashes of their page were verified and its events up to them were folded
-//! without a broken invariant, and only while no gateway leads the partition with this generation (the epoch of `ledger.build_states`).
+//! without a broken invariant, and only while no gateway leads the partition with this generation (the epoch of
+//! `ledger.build_states`).
 
 use std::sync::Arc;
 use std::time::Duration;

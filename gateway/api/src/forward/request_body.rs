@@ -143,6 +143,7 @@ impl Drop for Unsent {
         let Some(sending) = &self.rest else { return };
         let waker = {
             let mut sending = locked(sending);
+            // Without a runtime the process ends, and nothing more is sent.
             if sending.rest.is_none() || tokio::runtime::Handle::try_current().is_err() {
                 return;
             }

@@ -193,7 +193,7 @@ pub async fn run(
     let guard = Arc::new(AddressGuard::new(config.allow_addresses));
     let tls = tls::client_config(&config.trusted_authorities)?;
     let ServerLimits { calls: all, calls_per_merchant: of_one, .. } = config.limits;
-    // No provider has to read of a call that it may no longer answer.
+    // A call may wait so long for its provider, which may read nothing meanwhile.
     let places = Places::new(all, of_one.unwrap_or(all), timeouts.answer.max(timeouts.silence));
     let names = Names::new(&config.dns_servers);
     let connector = connector(&guard, &names, tls, timeouts.connect, places);
