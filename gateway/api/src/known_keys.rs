@@ -85,21 +85,19 @@ impl KnownKeys {
         found.map(|(owner, _)| owner).ok_or(ApiError::Auth(unknown))
     }
 
-    /// The authoritative state of `key`, which a caller at `address` has, with its partition; `None` if there is no such
-    /// key.
+    /// The authoritative state of `key`, which a caller at `address` has, with its owner; `None` if there is no such key.
     pub(crate) async fn state(
         &self,
         key: StateKey,
         address: CallerAddress,
         ledger: &Ledger,
         reads: &ReadPool,
-    ) -> Result<Option<(Partition, State)>, ApiError> {
+    ) -> Result<Option<(Owner, State)>, ApiError> {
         let turn = if self.found.get(&key).is_none() { Some(self.turn(address).await?) } else { None };
         // Another call may have looked the key up meanwhile.
         let known = self.found.get(&key);
         let turn = turn.filter(|_| known.is_none());
-        let found = self.look_up(key, known, turn, ledger, reads).await?;
-        Ok(found.map(|(owner, state)| (owner.partition, state)))
+        self.look_up(key, known, turn, ledger, reads).await
     }
 
     /// Looks `key` up, in its partition if its owner is known. The turn ends when the directory has answered: the leader of a
@@ -120,7 +118,7 @@ impl KnownKeys {
         };
         drop(turn);
         let Some(partition) = partition else { return Ok(None) };
-        let found = match ledger.state(partition, key.clone()).await? {
+        let found = match ledger.state(partition, known.map(|owner| owner.merchant_id), key.clone()).await? {
             None => None,
             Some(state) => {
                 let owner = match known {
@@ -165,7 +163,7 @@ impl KnownKeys {
 async fn owner(partition: Partition, state: &State, ledger: &Ledger) -> Result<Option<Owner>, ApiError> {
     let merchant_id = match state {
         State::SecretKey(key) => Some(key.merchant_id),
-        State::SpendKeyHash(id) => match ledger.state(partition, StateKey::SpendKey(*id)).await? {
+        State::SpendKeyHash(id) => match ledger.state(partition, None, StateKey::SpendKey(*id)).await? {
             Some(State::SpendKey(key)) => Some(key.merchant_id),
             Some(_) | None => None,
         },

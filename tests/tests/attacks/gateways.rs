@@ -32,8 +32,7 @@ fn without_the_token_no_gateway_is_heard() {
         let merchant = Merchant::funded("1").await;
         let key = &merchant.secret_key;
         let before = merchant.events().await.len();
-        let command =
-            r#"{"version":1,"partition":0,"term":1,"sent_at":"2026-11-22T00:00:00Z","work":{"states":[]}}"#;
+        let command = r#"{"version":1,"partition":0,"term":1,"sent_at":"2026-11-22T00:00:00Z","work":{"states":{"keys":[],"merchant_id":null}}}"#;
         let tokens = ["", "x", &"0".repeat(64), key.as_str(), "Bearer x"];
         for address in between_gateways(&merchant).await {
             for token in [None].into_iter().chain(tokens.map(Some)) {
@@ -154,7 +153,7 @@ fn forged_and_malformed_messages_change_nothing() {
             )
         };
         let (number, now) = (partition.to_string(), "2026-11-22T00:00:00Z");
-        let (term, read) = (term.to_string(), r#"{"states":[]}"#);
+        let (term, read) = (term.to_string(), r#"{"states":{"keys":[],"merchant_id":null}}"#);
         let negative = format!("-{}", i32::from(partition) + 32_000);
         let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
         let credit = r#"{"settle":{"credit_wallet":{}}}"#;
@@ -171,7 +170,7 @@ fn forged_and_malformed_messages_change_nothing() {
             command(&number, &term, "yesterday", read),
             command(&number, &term, now, &deep),
             command(&number, &term, now, credit),
-            command(&number, &term, now, r#"{"states":[{"customer":"x"}]}"#),
+            command(&number, &term, now, r#"{"states":{"keys":[{"customer":"x"}],"merchant_id":null}}"#),
             r#"{"version":1,"version":1}"#.to_owned(),
             r#"{"version":65535}"#.to_owned(),
             "[".repeat(100_000),

@@ -68,7 +68,7 @@ impl Led {
             name: "a test".to_owned(),
             now: to_millisecond(Utc::now()),
         };
-        self.appender.submit(issue).await.map(drop)
+        self.appender.submit(None, issue).await.map(drop)
     }
 
     async fn moved_by(&self, log: &Log) -> String {

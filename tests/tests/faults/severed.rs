@@ -223,15 +223,15 @@ fn a_fact_that_is_already_in_the_log_is_refused_and_not_mistaken_for_a_lost_resp
             now: to_millisecond(Utc::now()),
         };
         let id = SecretKeyId::new(mint.next(Utc::now()));
-        appender.submit(issue(id, "first")).await.unwrap();
+        appender.submit(None, issue(id, "first")).await.unwrap();
         // The same fact with different content, in one batch with new facts.
         let others: Vec<_> = (0..8)
             .map(|number| issue(SecretKeyId::new(mint.next(Utc::now())), &format!("other {number}")))
             .collect();
-        let again = appender.submit(issue(id, "second"));
+        let again = appender.submit(None, issue(id, "second"));
         let (again, others) = tokio::join!(
             again,
-            futures_util::future::join_all(others.into_iter().map(|key| appender.submit(key)))
+            futures_util::future::join_all(others.into_iter().map(|key| appender.submit(None, key)))
         );
         assert!(matches!(again, Err(appender::Error::Internal(_))), "{again:?}");
         for other in others {

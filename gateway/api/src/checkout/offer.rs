@@ -2,9 +2,8 @@
 
 use farthing_core::command::Offered;
 use farthing_core::event::{Card, CheckoutMode, CheckoutSessionCreated};
-use farthing_core::ids::{CreditBundleId, CustomerId, PlanId};
+use farthing_core::ids::{CreditBundleId, CustomerId, MerchantId, PlanId};
 use farthing_core::money::Amount;
-use farthing_core::partition::Partition;
 use farthing_core::plan::{BillingInterval, PlanTerms};
 use farthing_core::state::{State, StateKey};
 
@@ -123,7 +122,7 @@ impl CheckoutTarget {
 /// Looks up the offer of a session in `partition`.
 pub(super) async fn find(
     app: &App,
-    partition: Partition,
+    merchant_id: MerchantId,
     created: &CheckoutSessionCreated,
     customer_id: Option<CustomerId>,
 ) -> Result<OfferLookup, ApiError> {
@@ -132,14 +131,14 @@ pub(super) async fn find(
         None => None,
         Some(customer_id) => {
             let Some(State::Customer(customer)) =
-                app.ledger.state(partition, StateKey::Customer(customer_id)).await?
+                app.state(merchant_id, StateKey::Customer(customer_id)).await?
             else {
                 return Ok(OfferLookup::Unavailable);
             };
             subscription = customer.subscription_id;
-            let card = match app.ledger.state(partition, StateKey::Wallet(customer.wallet_id)).await? {
+            let card = match app.state(merchant_id, StateKey::Wallet(customer.wallet_id)).await? {
                 Some(State::Wallet(wallet)) => match wallet.payment_method_id {
-                    Some(id) => card(app.ledger.state(partition, StateKey::PaymentMethod(id)).await?),
+                    Some(id) => card(app.state(merchant_id, StateKey::PaymentMethod(id)).await?),
                     None => None,
                 },
                 Some(_) | None => None,
@@ -148,7 +147,7 @@ pub(super) async fn find(
         }
     };
     let current = match subscription {
-        Some(id) => match app.ledger.state(partition, StateKey::Subscription(id)).await? {
+        Some(id) => match app.state(merchant_id, StateKey::Subscription(id)).await? {
             Some(State::Subscription(subscription)) => Some((subscription.plan_id, subscription.terms)),
             Some(_) | None => None,
         },
@@ -161,9 +160,11 @@ pub(super) async fn find(
     let target = match mode {
         CheckoutMode::Onboarding if plan_id.is_none() || has_it => Some(CheckoutTarget::Details),
         CheckoutMode::Subscription if has_it => return Ok(OfferLookup::AlreadySubscribed),
-        CheckoutMode::Onboarding | CheckoutMode::Subscription => plan(app, partition, created, terms).await?,
+        CheckoutMode::Onboarding | CheckoutMode::Subscription => {
+            plan(app, merchant_id, created, terms).await?
+        }
         CheckoutMode::Topup => Some(CheckoutTarget::Topup),
-        CheckoutMode::CreditBundle => bundle(app, partition, created).await?,
+        CheckoutMode::CreditBundle => bundle(app, merchant_id, created).await?,
     };
     let asks_details = mode == CheckoutMode::Onboarding || customer.is_none();
     let cards = if app.payments.processor().is_ok() { Cards::Accepted } else { Cards::Unavailable };
@@ -185,12 +186,12 @@ fn card(method: Option<State>) -> Option<Card> {
 
 async fn plan(
     app: &App,
-    partition: Partition,
+    merchant_id: MerchantId,
     created: &CheckoutSessionCreated,
     current: Option<&PlanTerms>,
 ) -> Result<Option<CheckoutTarget>, ApiError> {
     let Some(plan_id) = created.plan_id else { return Ok(None) };
-    let Some(State::Plan(plan)) = app.ledger.state(partition, StateKey::Plan(plan_id)).await? else {
+    let Some(State::Plan(plan)) = app.state(merchant_id, StateKey::Plan(plan_id)).await? else {
         return Ok(None);
     };
     let starts = match current {
@@ -211,11 +212,11 @@ async fn plan(
 
 async fn bundle(
     app: &App,
-    partition: Partition,
+    merchant_id: MerchantId,
     created: &CheckoutSessionCreated,
 ) -> Result<Option<CheckoutTarget>, ApiError> {
     let Some(credit_bundle_id) = created.credit_bundle_id else { return Ok(None) };
-    let state = app.ledger.state(partition, StateKey::CreditBundle(credit_bundle_id)).await?;
+    let state = app.state(merchant_id, StateKey::CreditBundle(credit_bundle_id)).await?;
     let Some(State::CreditBundle(bundle)) = state else { return Ok(None) };
     let offer = bundle.offer;
     Ok(Some(CheckoutTarget::Bundle {

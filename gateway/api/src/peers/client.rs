@@ -359,7 +359,7 @@ mod tests {
     /// A request about `partition`.
     fn request(partition: i16) -> Request {
         let line = format!(
-            r#"{{"version":1,"partition":{partition},"term":1,"sent_at":"2026-11-22T00:00:00Z","work":{{"states":[]}}}}"#
+            r#"{{"version":1,"partition":{partition},"term":1,"sent_at":"2026-11-22T00:00:00Z","work":{{"states":{{"keys":[],"merchant_id":null}}}}}}"#
         );
         Request::read(line.as_bytes()).unwrap()
     }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
 use farthing_core::ids::MerchantId;
-use farthing_core::partition::Partition;
 use farthing_core::secret::KeyHash;
 use farthing_core::state::{SpendKey, State, StateKey};
 use http::HeaderMap;
@@ -16,6 +15,7 @@ use super::response_headers::Notes;
 use crate::app::App;
 use crate::caller_address::CallerAddress;
 use crate::error::{ApiError, AuthError, LimitError};
+use crate::known_keys::Owner;
 use crate::peers::FromGateway;
 use crate::serve::CallInFlight;
 
@@ -41,8 +41,8 @@ impl FromRequestParts<Arc<App>> for Merchant {
     }
 }
 
-/// The state under the key's hash, with its partition; `None` for an unknown key.
-async fn state(parts: &Parts, app: &App, key: StateKey) -> Result<Option<(Partition, State)>, ApiError> {
+/// The state under the key's hash, with its owner; `None` for an unknown key.
+async fn state(parts: &Parts, app: &App, key: StateKey) -> Result<Option<(Owner, State)>, ApiError> {
     app.known_keys.state(key, CallerAddress::of_request(parts), &app.ledger, &app.reads).await
 }
 
@@ -61,7 +61,7 @@ async fn count(parts: &Parts, app: &App, merchant_id: MerchantId, hash: &KeyHash
         full
     } else {
         CallInFlight::belongs_to(merchant_id, hash.into(), &parts.extensions).await?;
-        app.rate_limits.count_call(app, hash).await?
+        app.rate_limits.count_call(app, merchant_id, hash).await?
     };
     if let Some(notes) = notes {
         notes.rate_limit(status);
@@ -93,14 +93,18 @@ impl FromRequestParts<Arc<App>> for Caller {
         }
         let hash = app.server_key.hash(token);
         let found = state(parts, app, StateKey::SpendKeyHash(hash.clone())).await?;
-        let Some((partition, State::SpendKeyHash(id))) = found else {
+        let Some((Owner { partition, merchant_id }, State::SpendKeyHash(id))) = found else {
             return Err(ApiError::Auth(AuthError::SpendKeyInvalid));
         };
-        match app.ledger.states(partition, [StateKey::SpendKey(id), StateKey::Spending(id)]).await? {
+        match app
+            .ledger
+            .states(partition, Some(merchant_id), [StateKey::SpendKey(id), StateKey::Spending(id)])
+            .await?
+        {
             [Some(State::SpendKey(key)), Some(State::Spending(spending))] => {
                 count(parts, app, key.merchant_id, &hash).await?;
                 if let Some(customer) = key.customer_id
-                    && app.ledger.state(partition, StateKey::Customer(customer)).await?.is_none()
+                    && app.state(merchant_id, StateKey::Customer(customer)).await?.is_none()
                 {
                     return Err(ApiError::Auth(AuthError::SpendKeyInvalid));
                 }

@@ -90,7 +90,7 @@ impl Payments {
 
     async fn try_to_carry_out(&self, partition: Partition, payment_id: PaymentId) -> Result<Paid, Error> {
         let Some(State::Payment(payment)) =
-            self.ledger.state(partition, StateKey::Payment(payment_id)).await?
+            self.ledger.state(partition, None, StateKey::Payment(payment_id)).await?
         else {
             return self.ended(partition, payment_id).await;
         };
@@ -110,7 +110,7 @@ impl Payments {
     /// Whether the wallet's owner still exists. A merchant always does.
     async fn has_owner(&self, partition: Partition, requested: &PaymentRequested) -> Result<bool, Error> {
         match requested.customer_id {
-            Some(id) => Ok(self.ledger.state(partition, StateKey::Customer(id)).await?.is_some()),
+            Some(id) => Ok(self.ledger.state(partition, None, StateKey::Customer(id)).await?.is_some()),
             None => Ok(true),
         }
     }
@@ -127,7 +127,7 @@ impl Payments {
             Some(brought) => Some((brought.processor.clone(), brought.token.clone())),
             None => match self
                 .ledger
-                .state(partition, StateKey::PaymentMethod(requested.payment_method_id))
+                .state(partition, None, StateKey::PaymentMethod(requested.payment_method_id))
                 .await?
             {
                 Some(State::PaymentMethod(method)) => Some((method.added.processor, method.added.token)),

@@ -397,7 +397,7 @@ impl Dispatcher {
         partition: Partition,
         key: &StateKey,
     ) -> Result<Option<Box<Webhook>>, reads::Error> {
-        match self.ledger.state(partition, key.clone()).await? {
+        match self.ledger.state(partition, None, key.clone()).await? {
             Some(State::Webhook(webhook)) if webhook.settings.enabled => Ok(Some(webhook)),
             Some(_) | None => Ok(None),
         }

@@ -120,6 +120,8 @@ pub struct OpenRequest {
     pub request_id: RequestId,
     /// The gateway process that forwards it.
     pub gateway_id: GatewayId,
+    /// The caller's merchant, among whose commands it waits. The decision finds the merchant by the caller.
+    pub merchant_id: MerchantId,
     /// The caller.
     pub caller: Caller,
     /// The customer, if the call names one. A call with a spend key is for the key's customer, if any.

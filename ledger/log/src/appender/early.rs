@@ -17,9 +17,10 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 use super::batch::AppendBatch;
-use super::job::{DecideResult, Job, Waiter, decide, missing_state};
+use super::job::{DecideResult, Job, Waiter, decide, missing_states};
 use super::{Appender, Error, lost, stopped};
 use farthing_core::command::Command;
+use farthing_core::ids::MerchantId;
 use farthing_core::state::{Missing, StateCache};
 
 /// After this time another gateway is asked whether an outcome is durable, if nobody needed to know before. Quick calls
@@ -125,11 +126,15 @@ impl<O> Early<O> {
 
 impl Appender {
     /// As [`Appender::submit`], but returns as soon as the command is decided.
-    pub async fn submit_early<C>(&self, command: C) -> Result<Early<C::Outcome>, Error>
+    pub async fn submit_early<C>(
+        &self,
+        owner: Option<MerchantId>,
+        command: C,
+    ) -> Result<Early<C::Outcome>, Error>
     where
         C: Command<Outcome: Clone>,
     {
-        let (waiter, mut answer) = Waiter::new(self.places.take(command.text_bytes())?);
+        let (waiter, mut answer) = Waiter::new(self.places.take(owner, command.text_bytes())?);
         let (early, decided) = oneshot::channel();
         let job = Box::new(EarlyJob { command, waiter, early: Some(early) });
         self.queue.try_send(job).map_err(|error| match error {
@@ -169,8 +174,8 @@ impl<C: Command<Outcome: Clone>> Job for EarlyJob<C> {
         }
     }
 
-    fn missing_state(&self, states: &StateCache) -> Option<Missing> {
-        missing_state(&self.command, states)
+    fn missing_states(&self, states: &StateCache) -> Option<Missing> {
+        missing_states(&self.command, states)
     }
 
     /// A refusal is awaited.

@@ -45,6 +45,7 @@ use super::abort_on_panic::AbortOnPanic;
 use super::connect::Role;
 use super::metrics::LedgerMetrics;
 use farthing_core::command::{Command, Refusal};
+use farthing_core::ids::MerchantId;
 use farthing_core::partition::Partition;
 use farthing_telemetry::{Ages, Gauge};
 
@@ -174,11 +175,15 @@ impl Appender {
         (Self { queue, places, hurry, head, leads, failures, checkpoint_lag }, task.run())
     }
 
-    /// Decides `command` and appends its facts. Returns when they are durable.
+    /// Decides `command` of this owner and appends its facts. Returns when they are durable.
     ///
     /// Dropping the future does not withdraw the command.
-    pub async fn submit<C: Command>(&self, command: C) -> Result<C::Outcome, Error> {
-        let (waiter, answer) = Waiter::new(self.places.take(command.text_bytes())?);
+    pub async fn submit<C: Command>(
+        &self,
+        owner: Option<MerchantId>,
+        command: C,
+    ) -> Result<C::Outcome, Error> {
+        let (waiter, answer) = Waiter::new(self.places.take(owner, command.text_bytes())?);
         self.enqueue(Box::new(CommandJob { command, waiter }), answer).await
     }
 

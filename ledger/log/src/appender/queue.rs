@@ -2,12 +2,14 @@
 //! settlement always has a place.
 //!
 //! A place is kept from the submission of a command to its answer, so commands in the batch under way count too.
+//! Merchants share the places and the bytes: one alone has half of them.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use farthing_core::ids::MerchantId;
+use farthing_shares::{Division, Shares};
 use farthing_telemetry::{Age, Ages};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use super::Error;
@@ -15,10 +17,6 @@ use crate::metrics::LedgerMetrics;
 
 /// The bytes that a command counts for beside its text.
 const COMMAND_BYTES: usize = 2 * 1024;
-
-/// The text of a short command, in bytes. Longer ones have half of the bytes, so that those of one merchant leave places to
-/// the usual commands of others.
-const SHORT_TEXT: usize = 1024;
 
 /// Places of settlements beside those of all other commands. If they are taken too, a settlement waits for one.
 pub(super) const SETTLEMENTS: usize = 8_192;
@@ -36,58 +34,60 @@ pub struct QueueLimits {
 
 impl Default for QueueLimits {
     fn default() -> Self {
-        Self { commands: 2_048, bytes: 16 * 1024 * 1024, timeout: Duration::from_secs(5) }
+        Self { commands: 4_096, bytes: 16 * 1024 * 1024, timeout: Duration::from_secs(5) }
     }
 }
+
+/// Whose command it is: a merchant's, or one of the program or the operator that names none.
+pub(super) type Owner = Option<MerchantId>;
 
 /// The places of a queue.
 #[derive(Debug, Clone)]
 pub(super) struct Places {
     timeout: Duration,
-    commands: Arc<Semaphore>,
-    bytes: Arc<Semaphore>,
-    /// Those of [`Self::bytes`] that commands with a long text may have.
-    long: Arc<Semaphore>,
+    taken: Arc<Mutex<Taken>>,
     unanswered: Ages,
     metrics: Arc<LedgerMetrics>,
+}
+
+/// What commands that are not answered yet have taken.
+#[derive(Debug)]
+struct Taken {
+    commands: Shares<Owner>,
+    bytes: Shares<Owner>,
 }
 
 impl Places {
     pub(super) fn new(limits: QueueLimits, metrics: Arc<LedgerMetrics>) -> Self {
         let QueueLimits { commands, bytes, timeout } = limits;
-        let bytes = bytes.min(Semaphore::MAX_PERMITS);
-        Self {
-            timeout,
-            commands: Arc::new(Semaphore::new(commands)),
-            bytes: Arc::new(Semaphore::new(bytes)),
-            long: Arc::new(Semaphore::new(bytes / 2)),
-            unanswered: Ages::default(),
-            metrics,
-        }
+        let shares = |all: usize| Shares::new(Division::of(all, all.div_ceil(2)));
+        let taken = Taken { commands: shares(commands), bytes: shares(bytes) };
+        Self { timeout, taken: Arc::new(Mutex::new(taken)), unanswered: Ages::default(), metrics }
     }
 
-    /// The place of a command with `text_bytes` bytes of text.
-    pub(super) fn take(&self, text_bytes: usize) -> Result<Place, Error> {
-        let permits = self.permits(text_bytes).ok_or_else(|| {
+    /// The place of a command of `owner` with `text_bytes` bytes of text.
+    pub(super) fn take(&self, owner: Owner, text_bytes: usize) -> Result<Place, Error> {
+        let units = self.units(owner, text_bytes.saturating_add(COMMAND_BYTES)).ok_or_else(|| {
             self.metrics.shed_full.inc();
             Error::Overloaded
         })?;
         let expires_at = Some(Instant::now() + self.timeout);
-        Ok(Place { expires_at, _permits: Some(permits), _age: Some(self.unanswered.begin()) })
+        Ok(Place { expires_at, _units: Some(units), _age: Some(self.unanswered.begin()) })
     }
 
-    fn permits(&self, text_bytes: usize) -> Option<Permits> {
-        let bytes = u32::try_from(text_bytes.saturating_add(COMMAND_BYTES)).ok()?;
-        let command = Arc::clone(&self.commands).try_acquire_owned().ok()?;
-        let long = if text_bytes > SHORT_TEXT { bytes } else { 0 };
-        let long = Arc::clone(&self.long).try_acquire_many_owned(long).ok()?;
-        let bytes = Arc::clone(&self.bytes).try_acquire_many_owned(bytes).ok()?;
-        Some([command, long, bytes])
+    fn units(&self, owner: Owner, bytes: usize) -> Option<Units> {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.commands.take(owner, 1).ok()?;
+        if taken.bytes.take(owner, bytes).is_err() {
+            taken.commands.give_back(&owner, 1);
+            return None;
+        }
+        Some(Units { taken: Arc::clone(&self.taken), owner, bytes })
     }
 
     /// The place of a settlement. It does not expire.
     pub(super) fn of_settlement(&self) -> Place {
-        Place { expires_at: None, _permits: None, _age: Some(self.unanswered.begin()) }
+        Place { expires_at: None, _units: None, _age: Some(self.unanswered.begin()) }
     }
 
     /// The commands that are not answered yet.
@@ -96,13 +96,27 @@ impl Places {
     }
 }
 
-type Permits = [OwnedSemaphorePermit; 3];
+/// One command and its bytes, until they are dropped.
+#[derive(Debug)]
+struct Units {
+    taken: Arc<Mutex<Taken>>,
+    owner: Owner,
+    bytes: usize,
+}
+
+impl Drop for Units {
+    fn drop(&mut self) {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.commands.give_back(&self.owner, 1);
+        taken.bytes.give_back(&self.owner, self.bytes);
+    }
+}
 
 /// A command's place in the queue; dropping it makes it free.
 #[derive(Debug)]
 pub(super) struct Place {
     expires_at: Option<Instant>,
-    _permits: Option<Permits>,
+    _units: Option<Units>,
     _age: Option<Age>,
 }
 
@@ -110,7 +124,7 @@ impl Place {
     /// A place of no queue.
     #[cfg(test)]
     pub(super) const fn unbounded() -> Self {
-        Self { expires_at: None, _permits: None, _age: None }
+        Self { expires_at: None, _units: None, _age: None }
     }
 
     /// Whether the command has waited for too long.
@@ -121,7 +135,13 @@ impl Place {
 
 #[cfg(test)]
 mod tests {
+    use ulid::Ulid;
+
     use super::*;
+
+    fn merchant(number: u128) -> Owner {
+        Some(MerchantId::new(Ulid(number)))
+    }
 
     fn places(commands: usize, bytes: usize) -> Places {
         Places::new(QueueLimits { commands, bytes, timeout: Duration::from_secs(5) }, Arc::default())
@@ -130,39 +150,50 @@ mod tests {
     #[tokio::test]
     async fn a_queue_is_full_by_commands_until_one_is_answered() {
         let places = places(2, usize::MAX);
-        let first = places.take(0).unwrap();
-        let _second = places.take(0).unwrap();
-        assert_eq!(places.take(0).unwrap_err(), Error::Overloaded);
+        let first = places.take(merchant(1), 0).unwrap();
+        let _second = places.take(merchant(2), 0).unwrap();
+        assert_eq!(places.take(merchant(3), 0).unwrap_err(), Error::Overloaded);
         drop(first);
-        places.take(0).unwrap();
+        places.take(merchant(3), 0).unwrap();
     }
 
     #[tokio::test]
     async fn a_queue_is_full_by_bytes_until_a_command_is_answered() {
-        let places = places(100, 2 * COMMAND_BYTES + 1_000);
-        let first = places.take(1_000).unwrap();
-        assert_eq!(places.take(1).unwrap_err(), Error::Overloaded, "one byte too many");
-        let _second = places.take(0).unwrap();
+        let places = places(100, 4 * COMMAND_BYTES);
+        let first = places.take(merchant(1), COMMAND_BYTES).unwrap();
+        assert_eq!(places.take(merchant(1), 0).unwrap_err(), Error::Overloaded, "more than half");
         drop(first);
-        places.take(1_000).unwrap();
-        assert_eq!(places.take(usize::MAX).unwrap_err(), Error::Overloaded);
+        assert_eq!(
+            places.take(merchant(1), COMMAND_BYTES + 1).unwrap_err(),
+            Error::Overloaded,
+            "one byte too many"
+        );
+        assert_eq!(places.take(merchant(1), usize::MAX).unwrap_err(), Error::Overloaded);
+        let _refused_ones_take_nothing = places.take(merchant(1), COMMAND_BYTES).unwrap();
     }
 
     #[tokio::test]
-    async fn long_commands_leave_half_of_the_bytes_to_short_ones() {
-        let places = places(100, 20 * COMMAND_BYTES);
-        let long: Vec<_> = std::iter::from_fn(|| places.take(COMMAND_BYTES).ok()).collect();
-        assert_eq!(long.len(), 5);
-        let short: Vec<_> = std::iter::from_fn(|| places.take(0).ok()).collect();
-        assert_eq!(short.len(), 10);
-        drop(long);
-        assert!(places.take(COMMAND_BYTES).is_ok());
+    async fn a_merchant_leaves_places_and_bytes_to_others() {
+        let limits = [(4_096, usize::MAX, 0), (usize::MAX, 4_096 * (COMMAND_BYTES + 50_000), 50_000)];
+        for (commands, bytes, text_bytes) in limits {
+            let places = places(commands, bytes);
+            let all_of =
+                |owner| std::iter::from_fn(|| places.take(owner, text_bytes).ok()).collect::<Vec<_>>();
+            let first = all_of(merchant(1));
+            assert_eq!(first.len(), 2_048, "{commands}");
+            let second = all_of(merchant(2));
+            assert!((100..2_048).contains(&second.len()), "{}", second.len());
+            let others: Vec<_> = (3..33).map(|number| all_of(merchant(number))).collect();
+            assert!(others.iter().all(|places| places.len() >= 32), "{commands}");
+            drop(first);
+            assert!(all_of(merchant(40)).len() > 100);
+        }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_place_expires_and_that_of_a_settlement_does_not() {
         let places = places(1, usize::MAX);
-        let place = places.take(0).unwrap();
+        let place = places.take(None, 0).unwrap();
         assert!(!place.has_expired(Instant::now()));
         tokio::time::advance(Duration::from_secs(5)).await;
         assert!(place.has_expired(Instant::now()));

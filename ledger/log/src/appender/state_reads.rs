@@ -6,12 +6,17 @@ use tokio::time::Instant;
 use super::batch::AppendBatch;
 use super::job::{DecideResult, Job, Waiter};
 use super::{Appender, Error};
+use farthing_core::ids::MerchantId;
 use farthing_core::state::{Missing, State, StateCache, StateKey};
 
 impl Appender {
     /// The states of `keys`, in their order; `None` for a key without a state.
-    pub async fn states(&self, keys: Vec<StateKey>) -> Result<Vec<Option<State>>, Error> {
-        let (waiter, answer) = Waiter::new(self.places.take(0)?);
+    pub async fn states(
+        &self,
+        owner: Option<MerchantId>,
+        keys: Vec<StateKey>,
+    ) -> Result<Vec<Option<State>>, Error> {
+        let (waiter, answer) = Waiter::new(self.places.take(owner, 0)?);
         self.enqueue(Box::new(ReadJob { keys, waiter }), answer).await
     }
 }
@@ -35,7 +40,7 @@ impl Job for ReadJob {
         }
     }
 
-    fn missing_state(&self, states: &StateCache) -> Option<Missing> {
+    fn missing_states(&self, states: &StateCache) -> Option<Missing> {
         self.keys.iter().find_map(|key| states.state(key).err())
     }
 

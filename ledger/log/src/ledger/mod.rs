@@ -266,7 +266,7 @@ impl Ledger {
     {
         self.at_leader(partition, |leader| async {
             match leader {
-                Leader::Here(appender) => appender.submit(command.clone()).await,
+                Leader::Here(appender) => appender.submit(command.merchant_id(), command.clone()).await,
                 Leader::There(leader) => self.submit_there(leader, partition, command.clone()).await,
             }
         })
@@ -288,15 +288,16 @@ impl Ledger {
         command: OpenRequest,
         may_be_open: &AtomicBool,
     ) -> Result<Early<Opened>, Error> {
+        let owner = Some(command.merchant_id);
         let opened = self
             .at_leader(partition, |leader| async {
                 let (command, again) = (command.clone(), may_be_open.load(Ordering::Relaxed));
                 match leader {
                     // A call that is open already has no commit to wait for.
                     Leader::Here(appender) if again => {
-                        appender.submit(OpenAgain(command)).await.map(Early::known)
+                        appender.submit(owner, OpenAgain(command)).await.map(Early::known)
                     }
-                    Leader::Here(appender) => appender.submit_early(command).await,
+                    Leader::Here(appender) => appender.submit_early(owner, command).await,
                     Leader::There(leader) if again => {
                         self.open_again_there(leader, partition, command).await.map(Early::known)
                     }
@@ -397,12 +398,13 @@ impl Ledger {
         }
     }
 
-    /// As [`Self::submit`], under `claim`, if this gateway leads `partition`; otherwise [`Error::Moved`]. The command is
+    /// As [`Self::submit`], for this merchant and under `claim`, if this gateway leads `partition`; otherwise [`Error::Moved`]. The command is
     /// decided only when the claim is new, and the record that `record` makes of the outcome is written in the
     /// transaction of its facts. `record` must be pure: it may be called more than once.
     pub async fn submit_idempotent_here<C, K>(
         &self,
         partition: Partition,
+        merchant_id: MerchantId,
         command: C,
         claim: Claim,
         record: K,
@@ -411,12 +413,17 @@ impl Ledger {
         C: Command,
         K: Fn(&Result<C::Outcome, Refusal>) -> ClaimRecord + Send + 'static,
     {
-        self.appender(partition).submit_idempotent(command, claim, record).await
+        self.appender(partition).submit_idempotent(Some(merchant_id), command, claim, record).await
     }
 
-    /// The state of `key` in `partition`.
-    pub async fn state(&self, partition: Partition, key: StateKey) -> Result<Option<State>, reads::Error> {
-        let [state] = self.states(partition, [key]).await?;
+    /// The state of `key` in `partition`, for this merchant; `None` if it is read for none.
+    pub async fn state(
+        &self,
+        partition: Partition,
+        owner: Option<MerchantId>,
+        key: StateKey,
+    ) -> Result<Option<State>, reads::Error> {
+        let [state] = self.states(partition, owner, [key]).await?;
         Ok(state)
     }
 
@@ -424,9 +431,10 @@ impl Ledger {
     pub async fn states<const N: usize>(
         &self,
         partition: Partition,
+        owner: Option<MerchantId>,
         keys: [StateKey; N],
     ) -> Result<[Option<State>; N], reads::Error> {
-        let mut states = self.states_of(partition, &keys).await?.into_iter();
+        let mut states = self.states_of(partition, owner, &keys).await?.into_iter();
         Ok(std::array::from_fn(|_| states.next().flatten()))
     }
 
@@ -434,13 +442,14 @@ impl Ledger {
     pub async fn states_of(
         &self,
         partition: Partition,
+        owner: Option<MerchantId>,
         keys: &[StateKey],
     ) -> Result<Vec<Option<State>>, reads::Error> {
         let found = self
             .at_leader(partition, |leader| async {
                 match leader {
-                    Leader::Here(appender) => appender.states(keys.to_vec()).await,
-                    Leader::There(leader) => self.states_there(leader, partition, keys).await,
+                    Leader::Here(appender) => appender.states(owner, keys.to_vec()).await,
+                    Leader::There(leader) => self.states_there(leader, partition, owner, keys).await,
                 }
             })
             .await;

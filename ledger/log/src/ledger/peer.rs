@@ -10,7 +10,7 @@ use chrono::{DateTime, Utc};
 use farthing_core::command::Refusal;
 use farthing_core::command::wire::AnyCommand;
 use farthing_core::idempotency::{Claim, ClaimId, ClaimStatus};
-use farthing_core::ids::RequestId;
+use farthing_core::ids::{MerchantId, RequestId};
 use farthing_core::partition::Partition;
 use farthing_core::state::StateKey;
 use farthing_telemetry::traces::Span;
@@ -56,8 +56,24 @@ pub(super) enum Work {
     Open { command: AnyCommand, claim: Claim },
     /// End a call, and its idempotency key with it.
     Close { command: AnyCommand, claim_id: ClaimId, request_id: RequestId, end: ClaimEnd },
-    /// Read states.
-    States(Vec<StateKey>),
+    /// Read states, for a merchant or for none.
+    States { keys: Vec<StateKey>, merchant_id: Option<MerchantId> },
+}
+
+impl Work {
+    /// The merchant that the command names.
+    pub(super) fn merchant_id(&self) -> Option<MerchantId> {
+        match self {
+            Self::Command(command)
+            | Self::Settle(command)
+            | Self::OpenEarly(command)
+            | Self::OpenAgain(command)
+            | Self::OpenLost(command)
+            | Self::Open { command, .. }
+            | Self::Close { command, .. } => command.merchant_id(),
+            Self::States { merchant_id, .. } => *merchant_id,
+        }
+    }
 }
 
 /// The answer of a gateway.

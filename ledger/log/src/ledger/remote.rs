@@ -6,6 +6,7 @@ use std::time::Duration;
 use farthing_core::command::wire::{self, WireCommand};
 use farthing_core::command::{OpenRequest, Opened, SettleRequest};
 use farthing_core::idempotency::{Claim, ClaimId};
+use farthing_core::ids::MerchantId;
 use farthing_core::partition::Partition;
 use farthing_core::state::{State, StateKey};
 use serde_json::value::RawValue;
@@ -145,9 +146,10 @@ impl Ledger {
         &self,
         leader: Elsewhere,
         partition: Partition,
+        owner: Option<MerchantId>,
         keys: &[StateKey],
     ) -> Result<Vec<Option<State>>, Error> {
-        let (shape, states) = self.written_states_there(leader, partition, keys.to_vec()).await?;
+        let (shape, states) = self.written_states_there(leader, partition, owner, keys.to_vec()).await?;
         let read = |(key, json): (&StateKey, Option<Box<RawValue>>)| {
             let state = json.map(|json| State::from_json(key, shape, json.get())).transpose();
             // A gateway of another release may keep other states than this one can read.
@@ -163,7 +165,7 @@ impl Ledger {
         partition: Partition,
         key: StateKey,
     ) -> Result<bool, Error> {
-        let (_, states) = self.written_states_there(leader, partition, vec![key]).await?;
+        let (_, states) = self.written_states_there(leader, partition, None, vec![key]).await?;
         Ok(states.iter().all(Option::is_some))
     }
 
@@ -172,10 +174,11 @@ impl Ledger {
         &self,
         leader: Elsewhere,
         partition: Partition,
+        owner: Option<MerchantId>,
         keys: Vec<StateKey>,
     ) -> Result<(i16, Vec<Option<Box<RawValue>>>), Error> {
         let count = keys.len();
-        match self.ask(leader, partition, Work::States(keys), GRACE).await {
+        match self.ask(leader, partition, Work::States { keys, merchant_id: owner }, GRACE).await {
             Ok(Reply::States { shape, states }) if states.len() == count => Ok((shape, states)),
             Ok(Reply::Failed(failed)) => Err(failed.into()),
             Ok(_) => Err(unexpected()),

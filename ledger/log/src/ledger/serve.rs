@@ -73,24 +73,27 @@ impl Ledger {
         }
         let appender = self.appender(partition);
         let age = self.clock.now() - request.sent_at;
+        let owner = request.work.merchant_id();
         match request.work {
             Work::OpenEarly(AnyCommand::OpenRequest(command)) => {
                 let request_id = command.request_id;
-                match self.unless_late(request_id, age, appender.submit_early(command)).await {
+                match self.unless_late(request_id, age, appender.submit_early(owner, command)).await {
                     Some(opened) => answer(opened.map(|opened| *opened.outcome())),
                     None => too_late(),
                 }
             }
             Work::OpenAgain(AnyCommand::OpenRequest(command)) => {
                 let request_id = command.request_id;
-                let opened = self.unless_late(request_id, age, appender.submit(OpenAgain(command))).await;
+                let opened =
+                    self.unless_late(request_id, age, appender.submit(owner, OpenAgain(command))).await;
                 opened.map_or_else(too_late, answer)
             }
             Work::OpenLost(AnyCommand::OpenRequest(command)) => {
                 let request_id = command.request_id;
                 // Its settlement was refused here: no end of the call, but the reason for this.
                 self.recent_ends.remove(request_id);
-                let opened = self.unless_late(request_id, age, appender.submit(OpenAgain(command))).await;
+                let opened =
+                    self.unless_late(request_id, age, appender.submit(owner, OpenAgain(command))).await;
                 opened.map_or_else(too_late, answer)
             }
             Work::Open { command: AnyCommand::OpenRequest(command), claim } => {
@@ -108,7 +111,7 @@ impl Ledger {
                     self.recent_ends.insert(command.request_id);
                 }
                 let makes_due = matches!(command, AnyCommand::AutoRecharge(_) | AnyCommand::AdvanceClock(_));
-                let answer = answer(appender.submit(command).await);
+                let answer = answer(appender.submit(owner, command).await);
                 if makes_due {
                     self.due.notify_one();
                 }
@@ -122,7 +125,7 @@ impl Ledger {
                 self.recent_ends.insert(command.request_id);
                 answer(appender.submit_closing(command, claim_id, request_id, end).await)
             }
-            Work::States(keys) => states(appender.states(keys).await),
+            Work::States { keys, .. } => states(appender.states(owner, keys).await),
             Work::Command(_)
             | Work::OpenEarly(_)
             | Work::OpenAgain(_)

@@ -110,6 +110,7 @@ fn opening() -> OpenRequest {
     OpenRequest {
         request_id: RequestId::new(Ulid(1)),
         gateway_id: GatewayId::new(Ulid(2)),
+        merchant_id: MerchantId::new(Ulid(3)),
         caller: Caller::SecretKey(ServerKey::random().hash("a key")),
         customer: None,
         meter: None,
@@ -199,7 +200,7 @@ async fn an_opening_elsewhere_is_durable_once_its_leader_knows_the_call() {
     let asked = peers.asked.lock().unwrap();
     let asked: Vec<_> = asked.iter().map(|(_, request)| &request.work).collect();
     assert!(
-        matches!(asked[..], [Work::OpenEarly(_), Work::States(_), Work::States(_)]),
+        matches!(asked[..], [Work::OpenEarly(_), Work::States { .. }, Work::States { .. }]),
         "no command: {asked:?}"
     );
 }
@@ -237,7 +238,7 @@ async fn a_call_that_the_next_leader_does_not_know_is_not_opened_again_unread() 
     let mut early = ledger.open(PARTITION, opening(), &AtomicBool::new(false)).await.unwrap();
     let failure = early.failure().await;
     assert!(matches!(failure, Error::Unknown(_)), "{failure:?}");
-    let asked = |work: &Work| matches!(work, Work::States(_));
+    let asked = |work: &Work| matches!(work, Work::States { .. });
     let asked = peers.asked.lock().unwrap().iter().filter(|(_, request)| asked(&request.work)).count();
     assert!(asked > 1, "it is asked again");
     assert_eq!(peers.asked.lock().unwrap().len(), 1 + asked, "no further opening was sent");
@@ -312,7 +313,7 @@ async fn a_settlement_that_was_refused_before_its_call_was_opened_again_is_submi
     let asked = peers.asked.lock().unwrap();
     let asked: Vec<_> = asked.iter().map(|(_, request)| &request.work).collect();
     assert!(
-        matches!(asked[..], [Work::OpenEarly(_), Work::Settle(_), Work::States(_), Work::Settle(_)]),
+        matches!(asked[..], [Work::OpenEarly(_), Work::Settle(_), Work::States { .. }, Work::Settle(_)]),
         "{asked:?}"
     );
 }
@@ -323,7 +324,7 @@ async fn the_same_leader_in_another_term_is_asked_again() {
     let (ledger, routes, _) = ledger([None, Some(Ok(found))], leader("a", 1));
     let moved_at = moves(routes, leader("a", 3));
     let key = StateKey::Webhook(farthing_core::ids::WebhookId::new(Ulid(4)));
-    assert!(ledger.state(PARTITION, key).await.unwrap().is_none());
+    assert!(ledger.state(PARTITION, None, key).await.unwrap().is_none());
     assert!(moved_at.elapsed() < Duration::from_millis(100), "{:?}", moved_at.elapsed());
 }
 

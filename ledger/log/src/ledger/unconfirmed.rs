@@ -173,7 +173,7 @@ impl Ledger {
         let key = StateKey::Request(request_id);
         self.at_leader(partition, |leader| async {
             match leader {
-                Leader::Here(appender) => Ok(appender.states(vec![key.clone()]).await?[0].is_some()),
+                Leader::Here(appender) => Ok(appender.states(None, vec![key.clone()]).await?[0].is_some()),
                 Leader::There(leader) => self.has_state_there(leader, partition, key.clone()).await,
             }
         })
@@ -229,8 +229,9 @@ impl Ledger {
         // In doubt even if nobody waits for the answer any more.
         opening.again = Again::InDoubt(Sent { term, at: Instant::now() });
         let command = opening.command.clone();
+        let owner = Some(command.merchant_id);
         let opened = match leader {
-            Leader::Here(appender) => appender.submit(OpenAgain(command)).await,
+            Leader::Here(appender) => appender.submit(owner, OpenAgain(command)).await,
             Leader::There(leader) => self.open_lost_there(leader, partition, command).await,
         };
         match opened {

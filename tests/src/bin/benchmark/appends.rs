@@ -162,6 +162,7 @@ impl Ledger {
         let open = OpenRequest {
             request_id: RequestId::new(mint.next(Utc::now())),
             gateway_id: GatewayId::new(mint.next(Utc::now())),
+            merchant_id: merchant.id.parse().expect("an id"),
             caller: Caller::SecretKey(server_key.hash(&merchant.secret_key)),
             customer: None,
             meter: Some(MeterRef::Id(meter.id.parse().expect("an id"))),
@@ -201,6 +202,7 @@ impl Ledger {
 
     fn customer(&self) -> impl Future<Output = CustomerId> + Send + use<> {
         let (appender, now) = (self.appender.clone(), to_millisecond(Utc::now()));
+        let owner = Some(self.open.merchant_id);
         let customer_id = CustomerId::new(self.mint.next(now));
         let create = CreateCustomer {
             merchant_id: self.merchant.id.parse().expect("an id"),
@@ -220,8 +222,8 @@ impl Ledger {
             now,
         };
         async move {
-            appender.submit(create).await.expect("a customer");
-            appender.submit(credit).await.expect("a credit");
+            appender.submit(owner, create).await.expect("a customer");
+            appender.submit(owner, credit).await.expect("a credit");
             customer_id
         }
     }
@@ -277,7 +279,7 @@ async fn client(
         let request_id = RequestId::new(mint.next(now));
         let start = Instant::now();
         appender
-            .submit(OpenRequest { request_id, customer, now, ..open.clone() })
+            .submit(Some(open.merchant_id), OpenRequest { request_id, customer, now, ..open.clone() })
             .await
             .expect("an open request");
         micros.push(since(start));
@@ -292,7 +294,10 @@ async fn client(
             provider_timestamp: None,
         });
         let start = Instant::now();
-        appender.submit(SettleRequest { request_id, settled, now }).await.expect("a settled request");
+        appender
+            .submit(Some(open.merchant_id), SettleRequest { request_id, settled, now })
+            .await
+            .expect("a settled request");
         micros.push(since(start));
     }
     micros

@@ -112,7 +112,7 @@ impl Scene {
     async fn start() -> Self {
         let flags = &["--webhook-retry-ms=1000"];
         let instance = Instance::of_test_with(2, flags).await;
-        let queue = format!("--max-queued-commands={MAX_QUEUED}");
+        let queue = format!("--max-queued-commands={}", 2 * MAX_QUEUED);
         let side = SideGateway::start(instance, &["--allow-address=127.0.0.0/8", &queue]).await;
         let merchant = Merchant::of(instance).await;
         merchant.credit_own("100").await;

@@ -9,8 +9,8 @@ use farthing_log::reader;
 
 use super::resource::Webhook;
 use crate::app::App;
-use crate::db::within;
 use crate::error::{ApiError, InputError};
+use crate::read_turns::Reader;
 use crate::rest::authenticate::Merchant;
 use crate::rest::body::Reply;
 use crate::rest::page::{List, PageQuery};
@@ -42,7 +42,7 @@ pub(super) async fn list(
     let has_more = ids.len() > usize::from(page.limit());
     ids.truncate(usize::from(page.limit()));
     let keys: Vec<_> = ids.iter().map(|id| StateKey::Webhook(*id)).collect();
-    let found = app.ledger.states_of(app.partition(merchant_id), &keys).await?;
+    let found = app.ledger.states_of(app.partition(merchant_id), Some(merchant_id), &keys).await?;
     let shown = ids.iter().zip(found).filter_map(|(id, found)| match found {
         Some(state::State::Webhook(webhook)) => Some(Webhook::new(*id, *webhook)),
         // The webhook has just been deleted.
@@ -63,10 +63,10 @@ async fn webhook_of(
     if own.contains(&id) {
         return Ok(id);
     }
-    let (connection, key) = (app.connection().await?, format!("{id}/created"));
+    let (connection, key) = (app.short_read(Reader::Merchant(merchant_id)).await?, format!("{id}/created"));
     let keys = [key.as_str()];
     let created = reader::find_in_table(&connection, app.partitions.of(merchant_id), &keys);
-    let created = within(created).await?;
+    let created = connection.within(created).await?;
     let is_own = created.iter().any(|recorded| recorded.fact.merchant_id == merchant_id);
     if is_own { Ok(id) } else { Err(ApiError::Input(InputError::CursorInvalid)) }
 }

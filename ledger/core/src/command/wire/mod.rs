@@ -103,7 +103,6 @@ macro_rules! commands {
             ///
             /// | command | names |
             /// |---|---|
-            /// | [`OpenRequest`] | the hash of a secret key or of a spend key |
             /// | [`SettleRequest`] | a request |
             /// | [`AutoRecharge`] | a wallet |
             /// | [`AdvanceSubscription`] | a subscription |
@@ -180,7 +179,7 @@ commands! {
     DeleteSpendKey = "delete_spend_key" => ();
     DeleteWebhook = "delete_webhook" => ();
     IssueSecretKey = "issue_secret_key" => ();
-    OpenRequest = "open_request" => Opened, |_| None;
+    OpenRequest = "open_request" => Opened;
     PayCheckoutSession = "pay_checkout_session" => (), |it| Some(it.payment.merchant_id);
     RegisterMerchant = "register_merchant" => (), |it| Some(it.first_key.merchant_id);
     ReportRequest = "report_request" => Reported;

@@ -225,6 +225,7 @@ pub(super) fn open_request(caller: Caller) -> OpenRequest {
     OpenRequest {
         request_id: REQUEST,
         gateway_id: GATEWAY,
+        merchant_id: MERCHANT,
         caller,
         customer: Some(CustomerRef::Secret(CUSTOMER)),
         meter: Some(MeterRef::Slug(text("meter"))),

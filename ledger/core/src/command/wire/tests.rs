@@ -39,7 +39,6 @@ fn a_command_names_its_merchant_unless_it_is_listed() {
         "auto_recharge",
         "complete_payment",
         "credit_wallet",
-        "open_request",
         "revoke_secret_key",
         "settle_request",
     ];

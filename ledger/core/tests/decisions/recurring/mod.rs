@@ -142,6 +142,7 @@ impl Years {
         self.execute(&OpenRequest {
             request_id,
             gateway_id: GatewayId::new(Ulid::from_parts(1, 1)),
+            merchant_id: self.merchant,
             caller: Caller::SecretKey(self.secret_key.clone()),
             customer: Some(CustomerRef::Id(customer)),
             meter: Some(MeterRef::Id(meter)),

@@ -33,6 +33,7 @@ impl Shop {
         let mut command = self.command_on_key(hash, format!("model-{}", model % 2), asked);
         command.size.model_output_tokens = model_limit.map(u64::from);
         let KeyOf { merchant, customer, id, is_deleted, .. } = self.spend_keys[at];
+        command.merchant_id = self.merchants[merchant].id;
         let is_dead = is_deleted || customer.is_some_and(|id| self.deleted_customers.contains(&id));
         // The books decide whether the call is admitted; a refusal must have a reason that they show.
         let may = self.books.may_be_admitted(id, &command);
@@ -102,6 +103,7 @@ impl Shop {
         OpenRequest {
             request_id: RequestId::new(self.ulid()),
             gateway_id: GatewayId::new(Ulid::from_parts(1, 1)),
+            merchant_id: self.merchants[usize::from(merchant)].id,
             caller: Caller::SecretKey(self.merchants[usize::from(merchant)].secret_key.clone()),
             customer,
             meter,

@@ -21,6 +21,7 @@ impl Years {
         let open = OpenRequest {
             request_id,
             gateway_id: GatewayId::new(Ulid::from_parts(1, 1)),
+            merchant_id: self.merchant,
             caller: Caller::SecretKey(self.secret_key.clone()),
             customer: Some(CustomerRef::Id(customer)),
             meter: Self::pick(&self.meters, meter).map(MeterRef::Id),

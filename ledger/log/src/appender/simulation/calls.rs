@@ -22,7 +22,7 @@ use ulid::Ulid;
 use super::super::{ClaimEnd, Early, Error, IdempotentOutcome};
 use super::client::{Answer, Asked, Client, failed};
 use super::keys::{failed_call, metered, opened};
-use super::merchant::{NOW, merchants_key};
+use super::merchant::{NOW, merchant_id, merchants_key};
 
 /// The ends of calls. The reason of a failure in the log tells which end it was, so a check knows the claim.
 const ENDS: [CallEnd; 5] =
@@ -96,6 +96,7 @@ fn open(request_id: RequestId, customer_id: CustomerId) -> OpenRequest {
     OpenRequest {
         request_id,
         gateway_id: GatewayId::new(Ulid::from_parts(1, 4)),
+        merchant_id: merchant_id(),
         caller: Caller::SecretKey(merchants_key()),
         customer: Some(CustomerRef::Id(customer_id)),
         meter: None,

@@ -14,7 +14,7 @@ async fn submit(appender: &Appender, number: u128) -> Answer {
     let scope = Scope { merchant_id: merchant_id(), method: "POST", path: "/v1/secret_keys" };
     let claim = Claim::new(&server_key(), scope, "a key", &[b"a body"]);
     let record = |_: &Result<(), Refusal>| ClaimRecord::Answer(b"sealed".to_vec().into());
-    appender.submit_idempotent(issue(id(number)), claim, record).await
+    appender.submit_idempotent(None, issue(id(number)), claim, record).await
 }
 
 #[test]

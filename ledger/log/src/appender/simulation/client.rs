@@ -320,7 +320,9 @@ impl Client {
         let id = claim.id.clone();
         // Such a request goes to the leader as a whole.
         let (asked, partition) = (self.choose(), self.partition());
-        let answer = asked.run(asked.ledger.submit_idempotent_here(partition, create, claim, record)).await;
+        let answer = asked
+            .run(asked.ledger.submit_idempotent_here(partition, merchant_id(), create, claim, record))
+            .await;
         self.noted(answer.as_ref().err()).await;
         match answer {
             Ok(IdempotentOutcome::Decided(made, _)) => {

@@ -39,12 +39,12 @@ async fn among_ten_good<T: Send + 'static>(
     // Its batch waits for the lock, and all others for that batch.
     let first = spawn({
         let appender = appender.clone();
-        async move { appender.submit(issue(id(0))).await }
+        async move { appender.submit(None, issue(id(0))).await }
     });
     queued().await;
     let good = |number| {
         let appender = appender.clone();
-        spawn(async move { appender.submit(issue(id(number))).await })
+        spawn(async move { appender.submit(None, issue(id(number))).await })
     };
     let mut all: Vec<_> = (1..6).map(good).collect();
     let bad = bad();
@@ -74,9 +74,9 @@ fn holds_the_good(database: &Database, good: usize) {
 fn a_batch_that_the_store_undid_for_another_is_tried_again() {
     let database = with_leader(QueueLimits::default(), async |database, appender, _| {
         database.conflict(MAX_CONFLICTS);
-        assert_eq!(appender.submit(issue(id(0))).await, Ok(()));
+        assert_eq!(appender.submit(None, issue(id(0))).await, Ok(()));
         database.conflict(MAX_CONFLICTS);
-        assert_eq!(appender.submit(issue(id(1))).await, Ok(()), "after a commit they are counted anew");
+        assert_eq!(appender.submit(None, issue(id(1))).await, Ok(()), "after a commit they are counted anew");
     });
     holds_the_good(&database, 2);
 }
@@ -85,10 +85,10 @@ fn a_batch_that_the_store_undid_for_another_is_tried_again() {
 fn conflicts_without_an_end_are_answered_truthfully() {
     let database = with_leader(QueueLimits::default(), async |database, appender, _| {
         database.conflict(u32::MAX);
-        let refused = appender.submit(issue(id(0))).await;
+        let refused = appender.submit(None, issue(id(0))).await;
         assert!(matches!(refused, Err(Error::Unavailable(_))), "{refused:?}");
         database.conflict(0);
-        assert_eq!(appender.submit(issue(id(1))).await, Ok(()));
+        assert_eq!(appender.submit(None, issue(id(1))).await, Ok(()));
     });
     holds_the_good(&database, 1);
 }
@@ -98,7 +98,7 @@ fn a_decision_that_panics_fails_alone() {
     let database = with_leader(QueueLimits::default(), async |database, appender, _| {
         let submit = || {
             let appender = appender.clone();
-            spawn(async move { appender.submit(Panics).await })
+            spawn(async move { appender.submit(None, Panics).await })
         };
         let answers = among_ten_good(&database, &appender, || vec![submit(), submit(), submit()]).await;
         assert_eq!(answers.len(), 3);
@@ -106,7 +106,7 @@ fn a_decision_that_panics_fails_alone() {
             let Err(Error::Internal(why)) = answer else { panic!("{answer:?}") };
             assert!(why.contains("a bug in a decision"), "{why}");
         }
-        assert_eq!(appender.submit(issue(id(11))).await, Ok(()), "the appender goes on");
+        assert_eq!(appender.submit(None, issue(id(11))).await, Ok(()), "the appender goes on");
     });
     holds_the_good(&database, 12);
 }
@@ -119,7 +119,7 @@ fn a_rendering_that_panics_fails_alone_and_leaves_no_facts() {
             let scope = Scope { merchant_id: merchant_id(), method: "POST", path: "/v1/secret_keys" };
             let claim = Claim::new(&server_key(), scope, "a key", &[b"a body"]);
             let record = |_: &Result<(), Refusal>| -> ClaimRecord { panic!("a bug in a rendering") };
-            vec![spawn(async move { appender.submit_idempotent(issue(id(100)), claim, record).await })]
+            vec![spawn(async move { appender.submit_idempotent(None, issue(id(100)), claim, record).await })]
         };
         let answers = among_ten_good(&database, &appender, submit).await;
         assert!(matches!(answers[..], [Err(Error::Internal(_))]), "{answers:?}");
@@ -137,7 +137,7 @@ fn a_command_with_an_unreadable_state_fails_alone() {
         let revoke = RevokeSecretKey { revoker: Revoker::Operator, secret_key_id, now: NOW };
         let submit = || {
             let (appender, revoke) = (appender.clone(), revoke.clone());
-            vec![spawn(async move { appender.submit(revoke).await })]
+            vec![spawn(async move { appender.submit(None, revoke).await })]
         };
         let answers = among_ten_good(&database, &appender, submit).await;
         assert!(matches!(answers[..], [Err(Error::Unavailable(_))]), "{answers:?}");

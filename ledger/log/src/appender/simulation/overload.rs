@@ -9,13 +9,13 @@ use super::merchant::issue;
 use super::single_gateway::{held, id, queued, with_leader};
 use crate::appender::{Appender, Error, Lease, QueueLimits};
 
-const LIMITS: QueueLimits = QueueLimits { commands: 3, bytes: 1024 * 1024, timeout: Duration::from_secs(5) };
+const LIMITS: QueueLimits = QueueLimits { commands: 6, bytes: 1024 * 1024, timeout: Duration::from_secs(5) };
 
 /// Starts a command of each number. Returns once they are queued or refused.
 async fn start(appender: &Appender, numbers: std::ops::Range<u128>) -> Vec<JoinHandle<Result<(), Error>>> {
     let submit = |number| {
         let appender = appender.clone();
-        tokio::spawn(async move { appender.submit(issue(id(number))).await })
+        tokio::spawn(async move { appender.submit(None, issue(id(number))).await })
     };
     let started = numbers.map(submit).collect();
     queued().await;
@@ -28,7 +28,7 @@ fn a_full_queue_refuses_a_command_at_once_and_takes_a_settlement() {
         let lock = database.lock_head().await;
         let waiting = start(&appender, 0..3).await;
         let before = Instant::now();
-        assert_eq!(appender.submit(issue(id(3))).await, Err(Error::Overloaded));
+        assert_eq!(appender.submit(None, issue(id(3))).await, Err(Error::Overloaded));
         assert_eq!(before.elapsed(), Duration::ZERO, "the refusal waited");
         let settlement = tokio::spawn({
             let appender = appender.clone();
@@ -40,7 +40,7 @@ fn a_full_queue_refuses_a_command_at_once_and_takes_a_settlement() {
             assert_eq!(command.await.unwrap(), Ok(()));
         }
         assert_eq!(settlement.await.unwrap(), Ok(()));
-        assert_eq!(appender.submit(issue(id(3))).await, Ok(()), "places are free again");
+        assert_eq!(appender.submit(None, issue(id(3))).await, Ok(()), "places are free again");
     });
 }
 
@@ -49,7 +49,7 @@ fn a_command_that_waited_for_too_long_is_refused_and_a_settlement_is_not() {
     let database = with_leader(LIMITS, async |database, appender, lease| {
         lease.send_replace(Lease::None);
         queued().await;
-        assert_eq!(appender.submit(issue(id(0))).await, Err(Error::Moved));
+        assert_eq!(appender.submit(None, issue(id(0))).await, Err(Error::Moved));
         // The gateway takes the partition over, which waits for the lock, and commands wait for that.
         let lock = database.lock_head().await;
         lease.send_replace(held());

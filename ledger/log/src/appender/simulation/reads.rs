@@ -27,7 +27,7 @@ impl Client {
 /// Reads the states of `keys` and compares them with the log.
 async fn read(database: Database, asked: Asked, keys: Vec<StateKey>) {
     let from = database.disk().head.position;
-    let states = asked.ledger.states_of(database.partition(), &keys);
+    let states = asked.ledger.states_of(database.partition(), None, &keys);
     let states = async { states.await.map_err(|error| Error::Unavailable(error.to_string())) };
     let Ok(states) = asked.run(states).await else { return };
     let stored: Vec<_> = keys.iter().map(StateKey::stored).collect();

@@ -43,7 +43,7 @@ pub(super) fn with_leader<T: Future<Output = ()>>(
         let (appender, task) = Appender::over(store, "gateway", (limits, Arc::default()), seen, stop.clone());
         let task = tokio::spawn(task);
         queued().await;
-        appender.submit(registration()).await.expect("nothing fails yet");
+        appender.submit(None, registration()).await.expect("nothing fails yet");
         test(database.clone(), appender, lease).await;
         stop.cancel();
         task.await.unwrap();

@@ -14,7 +14,7 @@ use crate::appender::{Error, Lease, QueueLimits};
 #[test]
 fn commands_behind_one_that_changes_nothing_are_decided_after_a_failure() {
     with_leader(QueueLimits::default(), async |database, appender, _| {
-        assert_eq!(appender.submit(issue(id(0))).await, Ok(()));
+        assert_eq!(appender.submit(None, issue(id(0))).await, Ok(()));
         // Nothing is left to store, so nothing else wakes the leader.
         sleep(Duration::from_secs(1)).await;
         let is_stored = |disk: &Disk| disk.checkpoint_position == disk.head.position;
@@ -22,8 +22,8 @@ fn commands_behind_one_that_changes_nothing_are_decided_after_a_failure() {
         // The second command repeats a fact. Its batch fails, and each command is decided again by itself.
         let both = async {
             tokio::join!(
-                appender.states(vec![StateKey::Merchant(merchant_id())]),
-                appender.submit(issue(id(0)))
+                appender.states(None, vec![StateKey::Merchant(merchant_id())]),
+                appender.submit(None, issue(id(0)))
             )
         };
         let (read, repeated) = timeout(Duration::from_secs(5), both).await.expect("both are answered");
@@ -46,7 +46,7 @@ fn a_gateway_that_loses_its_lease_while_it_takes_over_does_not_lead() {
         drop(lock);
         queued().await;
         assert!(!*appender.leads().borrow());
-        assert_eq!(appender.submit(issue(id(0))).await, Err(Error::Moved));
+        assert_eq!(appender.submit(None, issue(id(0))).await, Err(Error::Moved));
     });
 }
 
@@ -56,7 +56,7 @@ fn a_gateway_whose_append_is_fenced_after_it_lost_its_lease_leads_no_more() {
         let lock = database.lock_head().await;
         let fenced = tokio::spawn({
             let appender = appender.clone();
-            async move { appender.submit(issue(id(0))).await }
+            async move { appender.submit(None, issue(id(0))).await }
         });
         queued().await;
         database.leases().give(database.partition(), "another");
@@ -69,7 +69,7 @@ fn a_gateway_whose_append_is_fenced_after_it_lost_its_lease_leads_no_more() {
         assert!(!*appender.leads().borrow(), "it would never be given the lease again");
         database.leases().give(database.partition(), "gateway");
         lease.send_replace(held());
-        assert_eq!(appender.submit(issue(id(0))).await, Ok(()));
+        assert_eq!(appender.submit(None, issue(id(0))).await, Ok(()));
     });
 }
 
@@ -79,7 +79,7 @@ fn a_leader_that_cannot_learn_whether_it_has_committed_counts_it_and_leaves() {
         let lock = database.lock_head().await;
         let doubtful = tokio::spawn({
             let appender = appender.clone();
-            async move { appender.submit(issue(id(0))).await }
+            async move { appender.submit(None, issue(id(0))).await }
         });
         // The append has no answer, and neither has any look-up.
         sleep(5 * ATTEMPT_TIMEOUT).await;
@@ -95,7 +95,7 @@ fn a_leader_that_cannot_learn_whether_it_has_committed_counts_it_and_leaves() {
         drop(lock);
         queued().await;
         lease.send_replace(held());
-        assert_eq!(appender.submit(issue(id(1))).await, Ok(()));
+        assert_eq!(appender.submit(None, issue(id(1))).await, Ok(()));
         assert_eq!(*appender.failures().borrow(), 0);
     });
 }
@@ -105,18 +105,18 @@ fn appends_that_fail_count_until_one_succeeds_although_terms_begin() {
     with_leader(QueueLimits::default(), async |database, appender, _| {
         database.refuse_appends(true);
         for failed in 1..4 {
-            let answer = appender.submit(issue(id(0))).await;
+            let answer = appender.submit(None, issue(id(0))).await;
             assert!(matches!(answer, Err(Error::Unavailable(_))), "{answer:?}");
             queued().await;
-            let read = appender.states(vec![StateKey::Merchant(merchant_id())]).await;
+            let read = appender.states(None, vec![StateKey::Merchant(merchant_id())]).await;
             assert!(read.is_ok(), "it leads: {read:?}");
             assert_eq!(*appender.failures().borrow(), failed);
         }
         database.refuse_appends(false);
-        assert_eq!(appender.submit(issue(id(0))).await, Ok(()));
+        assert_eq!(appender.submit(None, issue(id(0))).await, Ok(()));
         assert_eq!(*appender.failures().borrow(), 0);
         // A command that fails for its own data says nothing about the leader.
-        assert!(matches!(appender.submit(issue(id(0))).await, Err(Error::Internal(_))));
+        assert!(matches!(appender.submit(None, issue(id(0))).await, Err(Error::Internal(_))));
         assert_eq!(*appender.failures().borrow(), 0);
     });
 }
