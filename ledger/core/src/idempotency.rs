@@ -203,7 +203,7 @@ mod tests {
         let call = record(None, Some(request_id));
         assert_eq!(call.answer_to(&claim), None);
         let key = StateKey::Request(request_id);
-        assert_eq!(call.meets(&claim, &states), Err(Missing(key.clone())));
+        assert_eq!(call.meets(&claim, &states), Err(Missing(vec![key.clone()])));
         states.load(key, None);
         assert_eq!(call.meets(&claim, &states), Ok(Some(ClaimStatus::Ended(request_id))));
         let other = Claim { fingerprint: "0".to_owned(), ..claim.clone() };

@@ -308,7 +308,7 @@ impl Builder {
                     partition,
                     position,
                     what: match error {
-                        EvolveError::Missing(Missing(key)) => format!("{key:?} was not loaded"),
+                        EvolveError::Missing(Missing(keys)) => format!("{keys:?} were not loaded"),
                         EvolveError::InvariantBroken(broken) => broken.to_string(),
                     },
                 };

@@ -8,7 +8,7 @@ use super::refusal::{MeterRefusal, PlanRefusal};
 use crate::event::{BundleOffer, CreditBundleCreated, Event, PlanCreated};
 use crate::ids::{CreditBundleId, MerchantId, MeterId, PlanId};
 use crate::plan::PlanTerms;
-use crate::state::StateCache;
+use crate::state::{StateCache, StateKey};
 
 /// A bundle to create with its plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,6 +42,7 @@ pub(super) fn check_meters(
     merchant_id: MerchantId,
     meters: &[MeterId],
 ) -> Result<(), DecideError> {
+    states.require(meters.iter().copied().map(StateKey::Meter))?;
     for id in meters {
         let meter = states.meter(*id)?.filter(|meter| meter.merchant_id == merchant_id);
         meter.ok_or(MeterRefusal::NotFound)?;

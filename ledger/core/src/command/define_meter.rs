@@ -8,7 +8,7 @@ use super::refusal::MeterRefusal;
 use crate::event::{Event, MeterDefined};
 use crate::ids::{MerchantId, MeterId};
 use crate::meter::Price;
-use crate::state::StateCache;
+use crate::state::{StateCache, StateKey};
 
 /// The maximum number of numbered variants of a generated slug.
 const MAX_VARIANTS: u32 = 50;
@@ -52,8 +52,12 @@ impl DefineMeter {
             }
             Slug::Made(base) => base,
         };
-        for variant in 1..=MAX_VARIANTS {
-            let slug = if variant == 1 { base.clone() } else { format!("{base}-{variant}") };
+        if states.meter_slug(self.merchant_id, base)?.is_none() {
+            return Ok(base.clone());
+        }
+        let variants: Vec<_> = (2..=MAX_VARIANTS).map(|variant| format!("{base}-{variant}")).collect();
+        states.require(variants.iter().map(|slug| StateKey::MeterSlug(self.merchant_id, slug.clone())))?;
+        for slug in variants {
             if states.meter_slug(self.merchant_id, &slug)?.is_none() {
                 return Ok(slug);
             }

@@ -8,7 +8,7 @@ use super::decision::{Command, DecideError, Decision};
 use super::refusal::PlanRefusal;
 use crate::event::{Event, PlanDeleted};
 use crate::ids::{MerchantId, PlanId};
-use crate::state::StateCache;
+use crate::state::{StateCache, StateKey};
 
 /// Deletes a plan and its bundles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,6 +28,7 @@ impl Command for DeletePlan {
     fn decide(&self, states: &StateCache) -> Result<Decision<()>, DecideError> {
         let plan = states.plan(self.plan_id)?.filter(|plan| plan.merchant_id == self.merchant_id);
         let credit_bundle_ids = plan.ok_or(PlanRefusal::NotFound)?.credit_bundle_ids.clone();
+        states.require(credit_bundle_ids.iter().copied().map(StateKey::CreditBundle))?;
         let event = Event::from(PlanDeleted { plan_id: self.plan_id, credit_bundle_ids });
         Ok(Decision::append(self.merchant_id, self.now, vec![event], ()))
     }

@@ -14,7 +14,7 @@ use crate::event::{
 use crate::ids::{CreditBundleId, MerchantId, MeterId, PlanId};
 use crate::money::Amount;
 use crate::plan::Rollover;
-use crate::state::{Plan, StateCache};
+use crate::state::{Plan, StateCache, StateKey};
 
 /// The most bundles of a plan. Every representation of the plan has all of them.
 const MAX_BUNDLES: usize = 100;
@@ -76,6 +76,12 @@ pub struct UpdatePlan {
 
 impl UpdatePlan {
     fn bundle_events(&self, states: &StateCache, plan: &mut Plan) -> Result<Vec<Event>, DecideError> {
+        let changed = self.edits.bundles.iter().filter_map(|edit| match edit {
+            BundleEdit::Create(..) => None,
+            BundleEdit::Update { id, .. } | BundleEdit::Delete(id) => Some(*id),
+        });
+        let changed = changed.filter(|id| plan.credit_bundle_ids.contains(id));
+        states.require(changed.map(StateKey::CreditBundle))?;
         let plan_id = self.plan_id;
         let mut events = Vec::new();
         for edit in &self.edits.bundles {

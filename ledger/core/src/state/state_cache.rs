@@ -27,9 +27,10 @@ use crate::ids::{
 use crate::secret::KeyHash;
 use crate::spending::Spending;
 
-/// A state that a decision needs and that is not loaded. The caller loads it and decides again.
+/// States that a decision needs and that are not loaded: at least one, and each once. The caller loads one or more of them
+/// and decides again.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Missing(pub StateKey);
+pub struct Missing(pub Vec<StateKey>);
 
 /// Why facts cannot be applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,13 +112,22 @@ impl StateCache {
     fn get(&self, key: StateKey) -> Result<Option<&State>, Missing> {
         match self.known.get(&key) {
             Some(state) => Ok(state.as_ref()),
-            None => Err(Missing(key)),
+            None => Err(Missing(vec![key])),
         }
     }
 
     /// The state of `key`, of any kind.
     pub fn state(&self, key: &StateKey) -> Result<Option<&State>, Missing> {
-        self.known.get(key).map(Option::as_ref).ok_or_else(|| Missing(key.clone()))
+        self.known.get(key).map(Option::as_ref).ok_or_else(|| Missing(vec![key.clone()]))
+    }
+
+    /// Fails with all of `keys` whose states are not loaded. A decision requires the states of a list before it reads or
+    /// changes them one by one, so that they are loaded together.
+    pub fn require(&self, keys: impl IntoIterator<Item = StateKey>) -> Result<(), Missing> {
+        let mut seen = HashSet::new();
+        let missing = keys.into_iter().filter(|key| !self.knows(key) && seen.insert(key.clone()));
+        let missing: Vec<_> = missing.collect();
+        if missing.is_empty() { Ok(()) } else { Err(Missing(missing)) }
     }
 
     lookup! {
@@ -285,7 +295,7 @@ impl StateCache {
                 (None, Effect::Create(_)) => Fresh::new(self.known.get(&key).cloned().flatten(), Origin::New),
                 (None, _) => match self.known.get(&key) {
                     Some(state) => Fresh::new(state.clone(), Origin::Stored),
-                    None => return Err(EvolveError::Missing(Missing(key))),
+                    None => return Err(EvolveError::Missing(Missing(vec![key]))),
                 },
             };
             let Fresh { state, origin, was_there } = before;
@@ -393,6 +403,17 @@ mod tests {
         states.forget_unknown_keys();
         assert!(unknown.iter().all(|key| !states.knows(key)));
         assert!(states.knows(&known) && states.knows(&reference(1)));
+    }
+
+    #[test]
+    fn a_list_of_states_is_missing_together() {
+        let mut states = StateCache::default();
+        states.load(reference(2), None);
+        let asked = [1, 2, 3, 1].map(reference);
+        assert_eq!(states.require(asked), Err(Missing(vec![reference(1), reference(3)])));
+        states.load(reference(1), Some(customer()));
+        states.load(reference(3), None);
+        assert_eq!(states.require([1, 2, 3].map(reference)), Ok(()));
     }
 
     #[test]

@@ -47,12 +47,15 @@ pub(crate) trait SentCommand: WireCommand<Outcome: PartialEq + Debug> + Clone {}
 impl<C: WireCommand<Outcome: PartialEq + Debug> + Clone> SentCommand for C {}
 
 impl Till {
-    /// Loads the state of `missing` from the store.
-    pub(crate) fn load(&mut self, Missing(key): Missing) {
-        assert!(!self.states.knows(&key), "asked for what is known");
-        let state =
-            self.store.get(&key.stored()).map(|(key, json)| State::from_json(key, shape(), json).unwrap());
-        self.states.load(key, state);
+    /// Loads the missing states from the store.
+    pub(crate) fn load(&mut self, Missing(keys): Missing) {
+        assert!(!keys.is_empty(), "asked for nothing");
+        for key in keys {
+            assert!(!self.states.knows(&key), "asked for what is known");
+            let stored = self.store.get(&key.stored());
+            let state = stored.map(|(key, json)| State::from_json(key, shape(), json).unwrap());
+            self.states.load(key, state);
+        }
     }
 
     /// Decides, evolves and stores; returns the outcome and the number of facts appended. A refusal changes nothing.
@@ -216,7 +219,11 @@ impl Till {
         }
         loop {
             match decide(command, &states) {
-                Err(DecideError::Missing(Missing(key))) => states.load(key, None),
+                Err(DecideError::Missing(Missing(keys))) => {
+                    for key in keys {
+                        states.load(key, None);
+                    }
+                }
                 Err(DecideError::Refused(again)) => {
                     assert_eq!(again, *refusal);
                     return;

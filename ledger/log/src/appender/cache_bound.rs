@@ -18,7 +18,8 @@ pub(super) const CACHED_AFTER_SHRINKING: CacheSize = if cfg!(test) {
     CacheSize { states: 150_000, bytes: 144 * MIB }
 };
 
-/// The most states that one load reads, of those that may be long.
+/// The most states that one load reads, and of those the most that may be long.
+const MAX_LOADED: usize = 1_024;
 const MAX_LONG_LOADED: usize = 64;
 
 /// Bounds the states in memory. Changed states stay until they are stored, and may be more than the bound: then the others
@@ -56,7 +57,7 @@ pub(super) fn loaded_together(keys: impl Iterator<Item = StateKey>) -> Vec<State
         long += usize::from(key.may_be_long());
         !key.may_be_long() || long <= MAX_LONG_LOADED
     };
-    keys.filter(|key| seen.insert(key.clone()) && is_loaded(key)).collect()
+    keys.filter(|key| seen.insert(key.clone()) && is_loaded(key)).take(MAX_LOADED).collect()
 }
 
 #[cfg(test)]
@@ -73,7 +74,11 @@ mod tests {
         let facts = loop {
             match command.decide(states) {
                 Ok(decision) => break decision.facts,
-                Err(DecideError::Missing(Missing(key))) => states.load(key, None),
+                Err(DecideError::Missing(Missing(keys))) => {
+                    for key in keys {
+                        states.load(key, None);
+                    }
+                }
                 Err(DecideError::Refused(refusal)) => panic!("{refusal:?}"),
             }
         };
@@ -116,5 +121,14 @@ mod tests {
         assert_eq!(loaded[0], long(0));
         assert_eq!(loaded.iter().filter(|key| key.may_be_long()).count(), MAX_LONG_LOADED);
         assert_eq!(loaded.iter().filter(|key| !key.may_be_long()).count(), 200);
+    }
+
+    #[test]
+    fn one_load_has_a_bound_of_states() {
+        let key = |number: usize| StateKey::Wallet(WalletId::new(Ulid::from(number as u128)));
+        let keys = |count: usize| (0..count).map(key);
+        assert!(loaded_together(keys(MAX_LOADED + 1)).into_iter().eq(keys(MAX_LOADED)));
+        let twice = keys(MAX_LOADED).chain(keys(MAX_LOADED + 1));
+        assert_eq!(loaded_together(twice).len(), MAX_LOADED);
     }
 }

@@ -14,6 +14,7 @@ pub(super) enum Failure {
     Tail(String),
     #[error("another gateway has taken over")]
     Fenced,
+    /// The first job of the batch lacks states after as many loads as a batch may make.
     #[error("a decision needs more states than one batch may load")]
     TooManyLoads,
     #[error("Postgres does not answer")]
@@ -44,7 +45,8 @@ impl Failure {
         match self {
             Self::Fenced => Blame::None,
             Self::Timeout | Self::Unreachable(_) => Blame::Store,
-            Self::Store(_) | Self::Tail(_) | Self::TooManyLoads => Blame::AnyJob,
+            Self::Store(_) | Self::Tail(_) => Blame::AnyJob,
+            Self::TooManyLoads => Blame::Job(0),
             Self::Panicked { job, .. } => Blame::Job(*job),
         }
     }
@@ -119,10 +121,11 @@ mod tests {
     fn a_store_that_is_away_is_blamed_on_no_command() {
         assert_eq!(Failure::Timeout.blame(), Blame::Store);
         assert_eq!(Failure::Unreachable(StoreError::Other(String::new())).blame(), Blame::Store);
-        for failure in [data(), other(), Failure::TooManyLoads, Failure::Tail(String::new())] {
+        for failure in [data(), other(), Failure::Tail(String::new())] {
             assert_eq!(failure.blame(), Blame::AnyJob, "{failure:?}");
         }
         assert_eq!(panicked().blame(), Blame::Job(3));
+        assert_eq!(Failure::TooManyLoads.blame(), Blame::Job(0));
         assert_eq!(Failure::Fenced.blame(), Blame::None);
     }
 

@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use super::batch::{AppendBatch, Claims};
-use super::job::{DecideResult, Job, Waiter, decide, missing_state};
+use super::job::{DecideResult, Job, Waiter, decide, missing_states};
 use super::{Appender, Error};
 use farthing_core::command::{Command, FindOpen, OpenRequest, Opened, Refusal};
 use farthing_core::idempotency::{Claim, ClaimId, ClaimStatus, SealedAnswer, StoredClaim};
-use farthing_core::ids::RequestId;
+use farthing_core::ids::{MerchantId, RequestId};
 use farthing_core::state::{Missing, StateCache};
 
 /// The record that a decision leaves under its key.
@@ -49,6 +49,7 @@ impl Appender {
     /// called more than once.
     pub async fn submit_idempotent<C, K>(
         &self,
+        owner: Option<MerchantId>,
         command: C,
         claim: Claim,
         record: K,
@@ -57,7 +58,7 @@ impl Appender {
         C: Command,
         K: Fn(&Result<C::Outcome, Refusal>) -> ClaimRecord + Send + 'static,
     {
-        let (waiter, answer) = Waiter::new(self.places.take(command.text_bytes())?);
+        let (waiter, answer) = Waiter::new(self.places.take(owner, command.text_bytes())?);
         self.enqueue(Box::new(IdempotentJob { command, claim, record, waiter }), answer).await
     }
 
@@ -68,16 +69,16 @@ impl Appender {
         command: OpenRequest,
         claim: Claim,
     ) -> Result<IdempotentOutcome<Opened>, Error> {
-        let request_id = command.request_id;
+        let (request_id, owner) = (command.request_id, Some(command.merchant_id));
         let record = move |outcome: &Result<Opened, Refusal>| match outcome {
             Ok(_) => ClaimRecord::Call(request_id),
             Err(_) => ClaimRecord::Nothing,
         };
-        let outcome = self.submit_idempotent(command, claim, record).await?;
+        let outcome = self.submit_idempotent(owner, command, claim, record).await?;
         match outcome {
             IdempotentOutcome::Repeated(ClaimStatus::InFlight(open)) if open == request_id => {
                 // It may have ended meanwhile: this message was late then, and must not open it a second time.
-                match self.submit(FindOpen(request_id)).await {
+                match self.submit(owner, FindOpen(request_id)).await {
                     Ok(opened) => Ok(IdempotentOutcome::Decided(Ok(opened), None)),
                     Err(Error::Refused(_)) => Err(Error::Unknown("the call has ended".to_owned())),
                     Err(error) => Err(error),
@@ -159,8 +160,8 @@ where
         DecideResult::Decided
     }
 
-    fn missing_state(&self, states: &StateCache) -> Option<Missing> {
-        missing_state(&self.command, states)
+    fn missing_states(&self, states: &StateCache) -> Option<Missing> {
+        missing_states(&self.command, states)
     }
 
     fn claim(&self) -> Option<&ClaimId> {
@@ -213,8 +214,8 @@ impl<C: Command> Job for ClosingJob<C> {
         DecideResult::Decided
     }
 
-    fn missing_state(&self, states: &StateCache) -> Option<Missing> {
-        missing_state(&self.command, states)
+    fn missing_states(&self, states: &StateCache) -> Option<Missing> {
+        missing_states(&self.command, states)
     }
 
     fn claim(&self) -> Option<&ClaimId> {
@@ -263,7 +264,9 @@ mod tests {
         let mut states = StateCache::default();
         // No call is open.
         while let DecideResult::Missing(missing) = job.decide(&mut states, batch) {
-            states.load(missing.0, None);
+            for key in missing.0 {
+                states.load(key, None);
+            }
         }
         job.confirm();
         answer.try_recv().unwrap()

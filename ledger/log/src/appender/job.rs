@@ -14,7 +14,7 @@ use farthing_core::state::{EvolveError, Missing, StateCache};
 pub(super) enum DecideResult {
     /// Decided, as a success or a refusal; the answer waits for the commit.
     Decided,
-    /// A state must be loaded first.
+    /// States must be loaded first.
     Missing(Missing),
 }
 
@@ -23,8 +23,8 @@ pub(super) trait Job: Send {
     /// Decides on `states` and evolves them; adds the facts to `batch`.
     fn decide(&mut self, states: &mut StateCache, batch: &mut AppendBatch) -> DecideResult;
 
-    /// The first state that the decision needs and `states` lacks. Changes nothing.
-    fn missing_state(&self, states: &StateCache) -> Option<Missing>;
+    /// The first states that the decision needs and `states` lacks. Changes nothing.
+    fn missing_states(&self, states: &StateCache) -> Option<Missing>;
 
     /// The idempotency claim that must be known before the decision.
     fn claim(&self) -> Option<&ClaimId> {
@@ -112,8 +112,8 @@ impl<C: Command> Job for CommandJob<C> {
         }
     }
 
-    fn missing_state(&self, states: &StateCache) -> Option<Missing> {
-        missing_state(&self.command, states)
+    fn missing_states(&self, states: &StateCache) -> Option<Missing> {
+        missing_states(&self.command, states)
     }
 
     fn has_expired(&self, now: Instant) -> bool {
@@ -162,8 +162,8 @@ pub(super) fn decide<C: Command>(
     Ok(Ok(outcome))
 }
 
-/// The first state that the decision of `command` needs and `states` lacks.
-pub(super) fn missing_state<C: Command>(command: &C, states: &StateCache) -> Option<Missing> {
+/// The first states that the decision of `command` needs and `states` lacks.
+pub(super) fn missing_states<C: Command>(command: &C, states: &StateCache) -> Option<Missing> {
     match command::decide(command, states) {
         Err(DecideError::Missing(missing)) => Some(missing),
         Ok(_) | Err(DecideError::Refused(_)) => None,

@@ -565,7 +565,10 @@ mod tests {
         for _ in 0..2 {
             for number in 0..READ {
                 let customer_id = CustomerId::new(ulid::Ulid::from_parts(1, number as u128));
-                assert_eq!(appender.states(vec![StateKey::Customer(customer_id)]).await, Ok(vec![None]));
+                assert_eq!(
+                    appender.states(None, vec![StateKey::Customer(customer_id)]).await,
+                    Ok(vec![None])
+                );
             }
         }
         stop.cancel();

@@ -4,6 +4,8 @@
 //! Invariant: `ledger.state` has the states as of its checkpoint, and every state that changed since is in memory. So a
 //! state that is not in memory is as it is stored.
 
+mod take_over;
+
 use std::any::Any;
 use std::collections::{HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,15 +17,13 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::batch::AppendBatch;
-use super::cache_bound::{CACHED_AFTER_SHRINKING, CacheBound, MAX_CACHED, loaded_together};
+use super::cache_bound::{CacheBound, loaded_together};
 use super::failure::{FailedAttempt, Failure};
 use super::job::{DecideResult, Job};
 use super::store::{ATTEMPT_TIMEOUT, Head, LogSession, LogStore, StoreError, StoreResult};
 use super::{Error, MAX_BATCH};
-use crate::folding::folded_first;
-use farthing_core::event::Fact;
 use farthing_core::idempotency::{ClaimId, StoredClaim};
-use farthing_core::state::{EvolveError, Missing, StateCache, StateKey};
+use farthing_core::state::{Missing, StateCache, StateKey};
 
 /// The time between two checkpoints.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_millis(200);
@@ -36,14 +36,11 @@ pub(super) const EARLY_WAIT: Duration = Duration::from_millis(2);
 const MAX_WAITING: usize = MAX_BATCH / 2;
 
 /// The most events behind the checkpoint. Beyond them, commands wait: a new leader folds these events before it serves.
-/// This bound and the next ones are small in tests, so that the simulation reaches them.
+/// It is small in tests, so that the simulation reaches it.
 pub(super) const MAX_TAIL: i64 = if cfg!(test) { 20 } else { 100_000 };
 
-/// The events of the tail that are read and folded at once.
-const TAIL_PAGE: i64 = if cfg!(test) { 10 } else { 5_000 };
-
-/// The most loads of missing states in one batch.
-const MAX_LOADS: usize = 4_096;
+/// The most loads of missing states for the jobs that are decided together. It is small in tests.
+pub(super) const MAX_LOADS: usize = if cfg!(test) { 64 } else { 4_096 };
 
 type Jobs = Vec<Box<dyn Job>>;
 
@@ -121,82 +118,6 @@ pub(super) struct Term<S: LogStore> {
 }
 
 impl<S: LogStore> Term<S> {
-    /// Takes the partition over: loads what was appended since the checkpoint. `None` if the lease is another gateway's.
-    pub(super) async fn begin(store: &S, name: &str) -> Result<Option<Self>, Failure> {
-        let session = Arc::new(store.open().await.map_err(Failure::Unreachable)?);
-        let side = if session.appends_elsewhere() {
-            Arc::clone(&session)
-        } else {
-            Arc::new(store.open().await.map_err(Failure::Unreachable)?)
-        };
-        let Some((head, stored)) = session.lead().await? else { return Ok(None) };
-        let mut term = Self {
-            name: name.to_owned(),
-            session,
-            side,
-            states: StateCache::default(),
-            bound: CacheBound::default(),
-            decided: head,
-            durable: head.position,
-            next: Group::after(head, name),
-            committing: None,
-            stored,
-            storing: None,
-            next_checkpoint: Instant::now() + CHECKPOINT_INTERVAL,
-        };
-        term.fold_tail(head).await?;
-        Ok(Some(term))
-    }
-
-    /// Folds the events between the checkpoint and `head`. A long tail is stored on the way.
-    async fn fold_tail(&mut self, head: Head) -> Result<(), Failure> {
-        let mut position = self.stored;
-        while position < head.position {
-            let facts = self.side.read(position, TAIL_PAGE).await?;
-            if facts.is_empty() {
-                return Err(Failure::Tail(format!("no event follows position {position}")));
-            }
-            let end = position + i64::try_from(facts.len()).unwrap_or(i64::MAX);
-            let mut left = facts.as_slice();
-            while !left.is_empty() {
-                let (part, others) = folded_first(&self.states, left);
-                left = others;
-                let unknown: Vec<StateKey> = self.states.unknown_states(part).into_iter().collect();
-                let found = self.side.load(&unknown).await?;
-                for (key, state) in unknown.into_iter().zip(found) {
-                    self.states.load(key, state);
-                }
-                self.fold(part)?;
-                position += i64::try_from(part.len()).unwrap_or(i64::MAX);
-                let is_enough = position == end || self.states.size().exceeds(MAX_CACHED);
-                if is_enough && head.position - position > 0 && self.states.has_changes() {
-                    let changes = self.states.take_changes();
-                    if !self.side.store_states(head.epoch, position, &changes).await? {
-                        return Err(Failure::Fenced);
-                    }
-                    self.states.confirm_stored();
-                    self.stored = position;
-                    self.states.shrink_to(CACHED_AFTER_SHRINKING);
-                }
-            }
-        }
-        if position == head.position {
-            Ok(())
-        } else {
-            Err(Failure::Tail("it is longer than the head".to_owned()))
-        }
-    }
-
-    fn fold(&mut self, facts: &[Fact]) -> Result<(), Failure> {
-        for fact in facts {
-            self.states.evolve(std::slice::from_ref(fact)).map_err(|error| match error {
-                EvolveError::Missing(Missing(key)) => Failure::Tail(format!("{key:?} was not loaded")),
-                EvolveError::InvariantBroken(broken) => Failure::Tail(broken.to_string()),
-            })?;
-        }
-        Ok(())
-    }
-
     /// The position of the last durable event.
     pub(super) const fn durable(&self) -> i64 {
         self.durable
@@ -255,26 +176,29 @@ impl<S: LogStore> Term<S> {
     }
 
     /// Decides `jobs` in order, on top of everything decided before, and loads the states that they lack.
-    /// Returns those that are left when the next batch is full, undecided. After a failure all jobs of the
-    /// next batch are undecided, and these are among them.
+    /// Returns those that are left when the next batch is full or has made too many loads, undecided. After a failure all
+    /// jobs of the next batch are undecided, and these are among them.
     pub(super) async fn decide(&mut self, jobs: Vec<Box<dyn Job>>) -> Result<Vec<Box<dyn Job>>, Failure> {
         let first = self.next.jobs.len();
         self.next.jobs.extend(jobs);
         self.find_claims(first).await?;
         let (mut at, mut loads) = (first, 0);
         // A batch without commands is not full, so at least one is decided.
-        while at < self.next.jobs.len() && !self.next.batch.is_full() {
+        'jobs: while at < self.next.jobs.len() && !self.next.batch.is_full() {
             // Those of the job before are not needed any more.
             self.bound.apply(&mut self.states);
             while let DecideResult::Missing(missing) = self.decide_one(at)? {
-                loads += 1;
-                if loads > MAX_LOADS {
-                    return Err(Failure::TooManyLoads);
+                if loads == MAX_LOADS {
+                    if at == 0 {
+                        return Err(Failure::TooManyLoads);
+                    }
+                    break 'jobs;
                 }
+                loads += 1;
                 // One load also serves the jobs behind this one.
                 let rest =
-                    self.next.jobs[at + 1..].iter().filter_map(|job| missing_state(&**job, &self.states));
-                let keys = loaded_together([missing.0].into_iter().chain(rest.map(|missing| missing.0)));
+                    self.next.jobs[at + 1..].iter().filter_map(|job| missing_states(&**job, &self.states));
+                let keys = loaded_together([missing].into_iter().chain(rest).flat_map(|missing| missing.0));
                 let side = Arc::clone(&self.side);
                 let found = beside(&mut self.storing, side.load(&keys)).await?;
                 for (key, state) in keys.into_iter().zip(found) {
@@ -547,10 +471,10 @@ async fn reply_of<T>(reply: Option<&mut Reply<T>>) -> T {
     }
 }
 
-/// The first state that the decision of `job` needs and `states` lacks; `None` if the decision panics, which it will do
+/// The first states that the decision of `job` needs and `states` lacks; `None` if the decision panics, which it will do
 /// again in its turn.
-fn missing_state(job: &dyn Job, states: &StateCache) -> Option<Missing> {
-    catch_unwind(AssertUnwindSafe(|| job.missing_state(states))).ok().flatten()
+fn missing_states(job: &dyn Job, states: &StateCache) -> Option<Missing> {
+    catch_unwind(AssertUnwindSafe(|| job.missing_states(states))).ok().flatten()
 }
 
 /// The message of a panic.

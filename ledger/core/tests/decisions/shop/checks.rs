@@ -70,8 +70,10 @@ impl Shop {
         let mut states: BTreeMap<(&'static str, String), String> = BTreeMap::new();
         for fact in &self.till.facts {
             while let Err(stuck) = cache.evolve(std::slice::from_ref(fact)) {
-                let EvolveError::Missing(Missing(key)) = stuck else { panic!("{stuck:?}") };
-                cache.load(key, None);
+                let EvolveError::Missing(Missing(keys)) = stuck else { panic!("{stuck:?}") };
+                for key in keys {
+                    cache.load(key, None);
+                }
             }
             for (key, json) in cache.take_changes() {
                 match json {
@@ -98,10 +100,12 @@ fn stored_now_and_then(facts: &[Fact], fails: bool) -> BTreeMap<(&'static str, S
     let mut stored = BTreeMap::new();
     for (at, fact) in facts.iter().enumerate() {
         while let Err(stuck) = cache.evolve(std::slice::from_ref(fact)) {
-            let EvolveError::Missing(Missing(key)) = stuck else { panic!("{stuck:?}") };
-            let state =
-                stored.get(&key.stored()).map(|json: &String| State::from_json(&key, shape(), json).unwrap());
-            cache.load(key, state);
+            let EvolveError::Missing(Missing(keys)) = stuck else { panic!("{stuck:?}") };
+            for key in keys {
+                let state = stored.get(&key.stored());
+                let state = state.map(|json: &String| State::from_json(&key, shape(), json).unwrap());
+                cache.load(key, state);
+            }
         }
         let is_last = at + 1 == facts.len();
         if at % 7 != 0 && !is_last {

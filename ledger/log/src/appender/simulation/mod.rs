@@ -22,6 +22,7 @@ mod isolation;
 mod keys;
 mod leases;
 mod log;
+mod many_states;
 mod merchant;
 mod overload;
 mod peers;

@@ -35,6 +35,7 @@ pub(super) struct Shop {
     states: StateCache,
     made: u128,
     now: DateTime<Utc>,
+    merchant: MerchantId,
     secret_key: KeyHash,
     spend_key: KeyHash,
     customer: CustomerId,
@@ -52,16 +53,17 @@ impl Shop {
         let now = "2026-11-20T10:00:00Z".parse().unwrap();
         let customer = CustomerId::new(Ulid::from_parts(1, 1));
         let (states, made, meters) = (StateCache::default(), 100, Vec::new());
+        let merchant_id = MerchantId::new(Ulid::from_parts(1, 2));
         let mut shop = Self {
             states,
             made,
             now,
+            merchant: merchant_id,
             secret_key: secret_key.clone(),
             spend_key: spend_key.clone(),
             customer,
             meters,
         };
-        let merchant_id = MerchantId::new(Ulid::from_parts(1, 2));
         let secret_key_id = SecretKeyId::new(shop.ulid());
         let (hint, name) = ("abcd".into(), "first".into());
         let first_key = IssueSecretKey { merchant_id, secret_key_id, key_hash: secret_key, hint, name, now };
@@ -134,17 +136,24 @@ impl Shop {
         Ulid::from_parts(1, self.made)
     }
 
+    /// Nothing is stored.
+    fn load(&mut self, Missing(keys): Missing) {
+        for key in keys {
+            self.states.load(key, None);
+        }
+    }
+
     fn execute<C: Command>(&mut self, command: &C) -> Vec<Fact> {
         let decision = loop {
             match decide(command, &self.states) {
                 Ok(decision) => break decision,
-                Err(DecideError::Missing(Missing(key))) => self.states.load(key, None),
+                Err(DecideError::Missing(missing)) => self.load(missing),
                 Err(DecideError::Refused(refusal)) => panic!("{refusal}"),
             }
         };
         while let Err(stuck) = self.states.evolve(&decision.facts) {
             match stuck {
-                EvolveError::Missing(Missing(key)) => self.states.load(key, None),
+                EvolveError::Missing(missing) => self.load(missing),
                 EvolveError::InvariantBroken(broken) => panic!("{broken}"),
             }
         }
@@ -173,6 +182,7 @@ impl Shop {
         let opened = self.execute(&OpenRequest {
             request_id,
             gateway_id: GatewayId::new(Ulid::from_parts(1, 3)),
+            merchant_id: self.merchant,
             caller,
             customer: customer.map(CustomerRef::Id),
             meter: meter.map(MeterRef::Id),
