@@ -33,7 +33,7 @@ pub(crate) struct App {
     pub(crate) ledger: Ledger,
     /// Connections for reads of the log, of read models and of operational data.
     pub(crate) reads: ReadPool,
-    /// Turns at these connections for reads of merchants' rows.
+    /// Turns at these connections.
     pub(crate) read_turns: ReadTurns,
     /// The schemas of the read models.
     pub(crate) schemas: Schemas,

@@ -1,7 +1,6 @@
 //! Commands and look-ups of authoritative states for handlers, in the partition of their merchant.
 
 use chrono::{DateTime, Utc};
-use deadpool_postgres::Object;
 use farthing_core::command::wire::WireCommand;
 use farthing_core::ids::{CustomerId, MerchantId, MeterId, PlanId};
 use farthing_core::partition::Partition;
@@ -11,11 +10,13 @@ use farthing_log::appender;
 
 use crate::app::App;
 use crate::error::ApiError;
+use crate::read_connection::ReadConnection;
+use crate::read_turns::Reader;
 
 impl App {
-    /// A connection for reads.
-    pub(crate) async fn connection(&self) -> Result<Object, ApiError> {
-        Ok(self.reads.connection().await?)
+    /// A connection for a short read, with a turn of the reader. Who has it waits for nothing else.
+    pub(crate) async fn short_read(&self, reader: Reader) -> Result<ReadConnection, ApiError> {
+        ReadConnection::open(&self.reads, self.read_turns.take_short(reader).await?).await
     }
 
     /// The partition of a merchant.
@@ -41,7 +42,7 @@ impl App {
         merchant_id: MerchantId,
         key: StateKey,
     ) -> Result<Option<State>, ApiError> {
-        Ok(self.ledger.state(self.partition(merchant_id), key).await?)
+        Ok(self.ledger.state(self.partition(merchant_id), Some(merchant_id), key).await?)
     }
 
     /// The current time by the merchant's clock, which decisions also use. In test mode it may be advanced.

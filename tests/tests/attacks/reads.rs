@@ -1,4 +1,5 @@
-//! Reads over REST: slow ones of one merchant, callers that leave, hostile parameters, unusual methods and headers.
+//! Reads over REST: slow ones of one merchant, also the short ones of any call, callers that leave, hostile parameters, unusual
+//! methods and headers.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -20,10 +21,11 @@ use tokio_util::sync::CancellationToken;
 /// Makes every read of requests wait until the end of the transaction, or until its statement's timeout.
 const HOLD_UP: &str = "LOCK TABLE requests.opened, requests.ended IN ACCESS EXCLUSIVE MODE";
 
-/// The statements of gateways that are held up.
+/// The statements of gateways that are held up, but for those that delete what has expired.
 const HELD_UP: &str = "\
 SELECT count(*) FROM pg_stat_activity
-WHERE datname = current_database() AND application_name = 'farthing_gateway' AND wait_event_type = 'Lock'";
+WHERE datname = current_database() AND application_name = 'farthing_gateway' AND wait_event_type = 'Lock'
+    AND query NOT LIKE 'DELETE%'";
 
 /// The most reads of one merchant at once.
 const PER_MERCHANT: i64 = 2;
@@ -44,11 +46,17 @@ struct Scene {
 
 impl Scene {
     async fn on(name: &str) -> Self {
+        Self::with(name, &[]).await
+    }
+
+    /// With further flags of the gateway.
+    async fn with(name: &str, flags: &[&str]) -> Self {
         let instance = Instance::shared().await;
         let tenant = Tenant::on(instance, name, "test").await;
         let victim = operate(&tenant.database_url, &["merchant", "create"]).await;
         let projector = SideProjector::on(instance, &tenant.database_url).await;
-        let gateway = tenant.gateway(instance).await;
+        let flags = [&["--allow-address=127.0.0.0/8", "--pages-url=https://pay.example"], flags].concat();
+        let gateway = SideGateway::on(instance, &tenant.database_url, &flags).await;
         let victims_key = victim["secret_key"].as_str().unwrap().to_owned();
         let scene = Self { tenant, victims_key, gateway, _projector: projector };
         // Both keys are known to the gateway, and the read models have caught up.
@@ -71,6 +79,33 @@ impl Scene {
             let answer = Request::new("GET", path).bearer(&self.victims_key).send(self.at()).await.unwrap();
             assert_eq!(answer.status, 200, "{path}: {}", answer.text());
             assert_eq!(answer.head.header("x-service-stale"), None, "{path}");
+        }
+    }
+
+    /// Many calls of the tenant at once, twice, whose short reads `hold` holds up. The first callers leave.
+    async fn victim_is_served_beside(
+        &self,
+        hold: Transaction<'_>,
+        to: SocketAddr,
+        call: impl Fn(usize) -> Request,
+    ) {
+        let mut callers = Vec::new();
+        for _ in 0..2 {
+            callers.clear();
+            for number in 0..SHORT_CALLS {
+                let mut caller = Connection::open(to).await.unwrap();
+                caller.send(&call(number)).await.unwrap();
+                callers.push(caller);
+            }
+            eventually("a short read is held up", async || (held_up(&hold).await > 0).then_some(())).await;
+            assert_eq!(held_up_in_the_end(&hold).await, SHORT_READS);
+            self.victim_is_served().await;
+        }
+        hold.rollback().await.unwrap();
+        let method = call(0).method;
+        for mut caller in callers {
+            let status = caller.response(&method).await.unwrap().status;
+            assert!([200, 201, 503].contains(&status), "{status}");
         }
     }
 }
@@ -162,6 +197,68 @@ fn the_calls_of_one_key_are_counted_at_few_connections() {
             let status = caller.response("GET").await.unwrap().status;
             assert!([200, 503].contains(&status), "{status}");
         }
+    });
+}
+
+/// The connections for reads of a gateway that has few of them, of which a merchant's short reads get one.
+const FEW_CONNECTIONS: &str = "--read-connections=4";
+
+/// The short reads of one merchant at once there.
+const SHORT_READS: i64 = 1;
+
+/// Calls at once whose short reads are held up, and the keys that they are made with.
+const SHORT_CALLS: usize = 60;
+const KEYS: usize = 5;
+
+/// Makes every count of calls with a key of these hashes wait.
+const HOLD_COUNTS: &str = "SELECT FROM ledger.rate_window WHERE key_hash = ANY($1) FOR UPDATE";
+
+/// Makes every search for an answer under an idempotency key wait.
+const HOLD_CLAIMS: &str = "LOCK TABLE ledger.idempotency IN ACCESS EXCLUSIVE MODE";
+
+/// Makes every page of a checkout session wait.
+const HOLD_PAGES: &str = "LOCK TABLE ledger.checkout_attempt IN ACCESS EXCLUSIVE MODE";
+
+#[test]
+fn short_reads_of_one_merchant_do_not_keep_another_out() {
+    run(async {
+        let scene = Scene::with("short_reads", &[FEW_CONNECTIONS]).await;
+        let tenant = &scene.tenant;
+        let mut keys = vec![tenant.secret_key.clone()];
+        while keys.len() < KEYS {
+            let issued = operate(&tenant.database_url, &["key", "issue", "--merchant", &tenant.id]).await;
+            keys.push(issued["secret_key"].as_str().unwrap().to_owned());
+        }
+        let read = |number: usize| Request::new("GET", "/v1/requests").bearer(&keys[number % KEYS]);
+        for number in 0..KEYS {
+            read(number).send(scene.at()).await.unwrap().expect(200);
+        }
+        let mut pages = Vec::new();
+        for _ in 0..KEYS {
+            pages.push(tenant.page(scene.at(), "topup", &json!({})).await);
+        }
+        let (mut sql, connection) =
+            tokio_postgres::connect(&tenant.database_url, tokio_postgres::NoTls).await.unwrap();
+        tokio::spawn(connection);
+
+        let issued = tenant.of_kind("secret_key.issued").await;
+        let hashes: Vec<_> = issued.iter().map(|key| key.body["key_hash"].as_str().unwrap()).collect();
+        let hold = sql.transaction().await.unwrap();
+        assert_eq!(hold.query(HOLD_COUNTS, &[&hashes]).await.unwrap().len(), KEYS);
+        scene.victim_is_served_beside(hold, scene.at(), read).await;
+
+        let hold = sql.transaction().await.unwrap();
+        hold.batch_execute(HOLD_CLAIMS).await.unwrap();
+        let write = |number: usize| {
+            let request = Request::new("POST", "/v1/spend_keys").bearer(&keys[number % KEYS]);
+            request.header("Idempotency-Key", number.to_string()).json(&json!({"name": "a laptop"}))
+        };
+        scene.victim_is_served_beside(hold, scene.at(), write).await;
+
+        let hold = sql.transaction().await.unwrap();
+        hold.batch_execute(HOLD_PAGES).await.unwrap();
+        let view = |number: usize| Request::new("GET", pages[number % KEYS].clone());
+        scene.victim_is_served_beside(hold, scene.gateway.pages, view).await;
     });
 }
 

@@ -35,8 +35,9 @@ fn a_gateway_whose_pool_of_reads_is_full_is_ready() {
     run(async {
         let instance = Instance::of_test(1).await;
         let merchant = Merchant::of(instance).await;
-        let gateway =
-            SideGateway::start(instance, &["--read-connections=3", "--allow-address=127.0.0.0/8"]).await;
+        // With a limit, the calls of one merchant are counted at one connection.
+        let flags = ["--read-connections=3", "--max-reads-per-merchant=0", "--allow-address=127.0.0.0/8"];
+        let gateway = SideGateway::start(instance, &flags).await;
         // The calls of one key are counted at few connections.
         let keys = merchant.spend_keys(8).await;
         merchant.log.sql.batch_execute(HOLD_COUNTS).await.unwrap();

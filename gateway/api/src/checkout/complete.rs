@@ -15,8 +15,8 @@ use super::form::{FormProblem, PaymentChoice, Submission};
 use super::offer::{CheckoutTarget, Offer};
 use super::session::Session;
 use crate::app::App;
-use crate::db::within;
 use crate::error::ApiError;
+use crate::read_turns::Reader;
 use farthing_worker::payments::{CardInput, CardRefused};
 
 /// Why a session was not completed.
@@ -134,8 +134,9 @@ pub(super) async fn complete(
 
 /// Counts an attempt of the session at the payment processor. `false` means that none is left.
 async fn count_attempt(app: &App, session: &Session) -> Result<bool, ApiError> {
-    let connection = app.connection().await?;
-    within(checkout_attempts::count(&connection, app.partition(session.merchant_id), session.id)).await
+    let (merchant_id, id) = (session.merchant_id, session.id);
+    let connection = app.short_read(Reader::Merchant(merchant_id)).await?;
+    connection.within(checkout_attempts::count(&connection, app.partition(merchant_id), id)).await
 }
 
 /// Stores the card at the payment processor.

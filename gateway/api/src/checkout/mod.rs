@@ -14,10 +14,10 @@ mod visits;
 
 use std::sync::Arc;
 
-use axum::Router;
 use axum::extract::{Path, Request, State};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
+use axum::{Extension, Router};
 use farthing_core::ids::CheckoutSessionId;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, LOCATION, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, StatusCode};
@@ -28,6 +28,7 @@ use self::page::Notice;
 use self::session::{Session, SessionStatus};
 pub(crate) use self::visits::Visits;
 use crate::app::App;
+use crate::caller_address::CallerAddress;
 use crate::error::{ApiError, BillingError, ProtocolError, Resource};
 
 /// The largest form, in bytes.
@@ -54,13 +55,17 @@ async fn asset(Path(name): Path<String>) -> Result<Response, ApiError> {
     Ok((headers, text).into_response())
 }
 
-async fn show(State(app): State<Arc<App>>, Path(secret): Path<String>) -> Response {
+async fn show(
+    State(app): State<Arc<App>>,
+    Extension(address): Extension<CallerAddress>,
+    Path(secret): Path<String>,
+) -> Response {
     let too_many = |retry_after_seconds| Notice::TooManyViews { retry_after_seconds };
     let id = match visited(&app, &secret, too_many) {
         Ok(id) => id,
         Err(refused) => return refused,
     };
-    match session::find(&app, id).await {
+    match session::find(&app, id, address).await {
         Ok(Some(session)) => shown(&session, &FormInput::default(), &[]),
         Ok(None) => page::notice(Notice::Unknown, None),
         Err(error) => page::failed(error, None),
@@ -103,12 +108,17 @@ fn shown(session: &Session, answers: &FormInput, problems: &[FormProblem]) -> Re
     }
 }
 
-async fn submit(State(app): State<Arc<App>>, Path(secret): Path<String>, request: Request) -> Response {
+async fn submit(
+    State(app): State<Arc<App>>,
+    Extension(address): Extension<CallerAddress>,
+    Path(secret): Path<String>,
+    request: Request,
+) -> Response {
     let id = match visited(&app, &secret, |_| Notice::TooManyForms) {
         Ok(id) => id,
         Err(refused) => return refused,
     };
-    let session = match session::find(&app, id).await {
+    let session = match session::find(&app, id, address).await {
         Ok(Some(session)) => session,
         Ok(None) => return page::notice(Notice::Unknown, None),
         Err(error) => return page::failed(error, None),
@@ -137,7 +147,7 @@ async fn submit(State(app): State<Arc<App>>, Path(secret): Path<String>, request
         Ok(()) | Err(CompletionError::SessionChanged) => back(&secret),
         Err(CompletionError::Rejected(problem)) => {
             // The customer may have been created, so the form no longer asks for their details.
-            match session::find(&app, id).await {
+            match session::find(&app, id, address).await {
                 Ok(Some(now)) if matches!(now.status, SessionStatus::Open(_)) => {
                     shown(&now, &answers, &[problem])
                 }

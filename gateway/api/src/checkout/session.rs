@@ -9,8 +9,9 @@ use farthing_log::{checkout_attempts, directory, reader};
 
 use super::offer::{self, Offer, OfferLookup};
 use crate::app::App;
-use crate::db::within;
+use crate::caller_address::CallerAddress;
 use crate::error::ApiError;
+use crate::read_turns::Reader;
 use crate::rules;
 use farthing_worker::payments::TestProcessor;
 
@@ -48,16 +49,21 @@ pub(super) enum SessionStatus {
     Completed(CustomerId),
 }
 
-/// The session `id`; `None` if there is none.
-pub(super) async fn find(app: &App, id: CheckoutSessionId) -> Result<Option<Session>, ApiError> {
+/// The session `id`, for a browser at `address`; `None` if there is none.
+pub(super) async fn find(
+    app: &App,
+    id: CheckoutSessionId,
+    address: CallerAddress,
+) -> Result<Option<Session>, ApiError> {
     let key = StateKey::CheckoutSession(id);
-    let connection = app.connection().await?;
-    let Some(partition) = within(directory::find(&connection, &key)).await? else { return Ok(None) };
+    let connection = app.short_read(Reader::Address(address)).await?;
+    let partition = connection.within(directory::find(&connection, &key)).await?;
     drop(connection);
-    let Some(State::CheckoutSession(open)) = app.ledger.state(partition, key.clone()).await? else {
-        return completed(app, partition, id).await;
+    let Some(partition) = partition else { return Ok(None) };
+    let Some(State::CheckoutSession(open)) = app.ledger.state(partition, None, key.clone()).await? else {
+        return completed(app, partition, id, address).await;
     };
-    let merchant = match app.ledger.state(partition, StateKey::Merchant(open.merchant_id)).await? {
+    let merchant = match app.state(open.merchant_id, StateKey::Merchant(open.merchant_id)).await? {
         Some(State::Merchant(merchant)) => Some(merchant),
         Some(_) | None => None,
     };
@@ -68,10 +74,10 @@ pub(super) async fn find(app: &App, id: CheckoutSessionId) -> Result<Option<Sess
         SessionStatus::Open(_) | SessionStatus::PaymentPending => status,
         // The status was read after the session. Another form may have completed the session in between, and may
         // itself have started the subscription or used the last attempt.
-        closed => match app.ledger.state(partition, key).await? {
+        closed => match app.ledger.state(partition, Some(open.merchant_id), key).await? {
             Some(State::CheckoutSession(now)) if now.payment_id.is_some() => SessionStatus::PaymentPending,
             Some(_) => closed,
-            None => return completed(app, partition, id).await,
+            None => return completed(app, partition, id, address).await,
         },
     };
     Ok(Some(Session {
@@ -99,14 +105,14 @@ async fn open_status(
     if open.created.expires_at <= now {
         return Ok(SessionStatus::Expired);
     }
-    if attempts_used_up(app, partition, id).await? {
+    if attempts_used_up(app, partition, open).await? {
         return Ok(SessionStatus::AttemptsUsedUp);
     }
     let customer_id = match open.customer_id {
         Some(customer_id) => Some(customer_id),
         None => created_customer(app, open.merchant_id, id).await?,
     };
-    Ok(match offer::find(app, partition, &open.created, customer_id).await? {
+    Ok(match offer::find(app, open.merchant_id, &open.created, customer_id).await? {
         OfferLookup::Offer(offer) => SessionStatus::Open(offer),
         OfferLookup::Unavailable => SessionStatus::Unavailable,
         OfferLookup::AlreadySubscribed => SessionStatus::AlreadySubscribed,
@@ -122,15 +128,17 @@ async fn created_customer(
     id: CheckoutSessionId,
 ) -> Result<Option<CustomerId>, ApiError> {
     let customer_id = CustomerId::new(id.ulid());
-    let connection = app.connection().await?;
+    let connection = app.short_read(Reader::Merchant(merchant_id)).await?;
     let key = format!("{customer_id}/created");
-    let made = within(reader::find_position(&connection, app.partitions.of(merchant_id), &key)).await?;
+    let made = reader::find_position(&connection, app.partitions.of(merchant_id), &key);
+    let made = connection.within(made).await?;
     Ok(made.map(|_| customer_id))
 }
 
-async fn attempts_used_up(app: &App, partition: Partition, id: CheckoutSessionId) -> Result<bool, ApiError> {
-    let connection = app.connection().await?;
-    within(checkout_attempts::used_up(&connection, partition, id)).await
+async fn attempts_used_up(app: &App, partition: Partition, open: &CheckoutSession) -> Result<bool, ApiError> {
+    let id = open.created.checkout_session_id;
+    let connection = app.short_read(Reader::Merchant(open.merchant_id)).await?;
+    connection.within(checkout_attempts::used_up(&connection, partition, id)).await
 }
 
 fn is_test_mode(app: &App) -> bool {
@@ -147,11 +155,13 @@ async fn completed(
     app: &App,
     partition: Partition,
     id: CheckoutSessionId,
+    address: CallerAddress,
 ) -> Result<Option<Session>, ApiError> {
-    let connection = app.connection().await?;
+    let connection = app.short_read(Reader::Address(address)).await?;
     let keys = [format!("{id}/created"), format!("{id}/completed")];
-    let events =
-        within(reader::find_in_table(&connection, partition, &keys.each_ref().map(String::as_str))).await?;
+    let keys = keys.each_ref().map(String::as_str);
+    let events = connection.within(reader::find_in_table(&connection, partition, &keys)).await?;
+    drop(connection);
     let (mut begun, mut customer_id) = (None, None);
     for Recorded { fact, .. } in events {
         if let Event::Checkout(CheckoutEvent::SessionCreated(created)) = fact.event {

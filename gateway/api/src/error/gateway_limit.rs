@@ -52,4 +52,6 @@ gateway_limits! {
     Reads = "reads at once",
     /// Reads of one merchant at once.
     ReadsOfMerchant = "reads at once of one merchant",
+    /// Short reads at once of one merchant, or of one address before its merchant is known.
+    ShortReads = "short reads at once of one merchant or address",
 }

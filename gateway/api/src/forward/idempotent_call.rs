@@ -19,9 +19,9 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use super::request_body::BodyFingerprint;
 use super::response_recorder::ResponseRecorder;
 use crate::app::App;
-use crate::db::within;
 use crate::error::{ApiError, AuthError};
 use crate::idempotency;
+use crate::read_turns::Reader;
 
 /// The idempotency key of a call; `None` for GET and HEAD, which change nothing.
 pub(super) fn key<'a>(method: &Method, headers: &'a HeaderMap) -> Result<Option<&'a str>, ApiError> {
@@ -50,6 +50,7 @@ pub(super) struct CallContent<'a> {
 pub(super) struct IdempotentCall {
     /// The partition of the caller.
     partition: Partition,
+    merchant_id: MerchantId,
     claim: Claim,
     /// Whether the whole body was read, so that the response may be replayed.
     replayable: bool,
@@ -115,7 +116,7 @@ impl IdempotentCall {
             parts.push(content.asked.as_bytes());
         }
         let claim = Claim::new(&app.server_key, scope, key, &parts);
-        Ok(Self { partition, claim, replayable: content.body.complete })
+        Ok(Self { partition, merchant_id, claim, replayable: content.body.complete })
     }
 
     /// Opens the call, or replays the first call's response if the key was used before.
@@ -125,8 +126,8 @@ impl IdempotentCall {
         command: OpenRequest,
         may_be_open: &AtomicBool,
     ) -> Result<OpenOutcome, OpenError> {
-        let connection = app.connection().await?;
-        let before = within(claims::find(&connection, self.partition, &self.claim)).await;
+        let connection = app.short_read(Reader::Merchant(self.merchant_id)).await?;
+        let before = connection.within(claims::find(&connection, self.partition, &self.claim)).await;
         drop(connection);
         let standing = match before? {
             Some(standing) => standing,
@@ -166,28 +167,31 @@ async fn scope(
     command: &OpenRequest,
     path: &str,
 ) -> Result<(MerchantId, String), ApiError> {
+    let merchant_id = command.merchant_id;
     match &command.caller {
-        Caller::SecretKey(hash) => {
-            match app.ledger.state(partition, StateKey::SecretKey(hash.clone())).await? {
-                Some(State::SecretKey(key)) => Ok((key.merchant_id, path.to_owned())),
-                Some(_) | None => Err(ApiError::Auth(AuthError::SecretKeyInvalid)),
-            }
-        }
+        Caller::SecretKey(hash) => match app.state(merchant_id, StateKey::SecretKey(hash.clone())).await? {
+            Some(State::SecretKey(key)) => Ok((key.merchant_id, path.to_owned())),
+            Some(_) | None => Err(ApiError::Auth(AuthError::SecretKeyInvalid)),
+        },
         Caller::SpendKey(hash) => {
             let unknown = ApiError::Auth(AuthError::SpendKeyInvalid);
             let Some(State::SpendKeyHash(id)) =
-                app.ledger.state(partition, StateKey::SpendKeyHash(hash.clone())).await?
+                app.state(merchant_id, StateKey::SpendKeyHash(hash.clone())).await?
             else {
                 return Err(unknown);
             };
-            let states = app.ledger.states(partition, [StateKey::SpendKey(id), StateKey::Spending(id)]);
+            let states = app.ledger.states(
+                partition,
+                Some(merchant_id),
+                [StateKey::SpendKey(id), StateKey::Spending(id)],
+            );
             let [Some(State::SpendKey(key)), Some(State::Spending(spending))] = states.await? else {
                 return Err(unknown);
             };
             // A key that is paused or has expired gets no stored response either.
             key.check_usable(spending.instant(app.merchants_now(key.merchant_id).await?))?;
             if let Some(customer_id) = key.customer_id
-                && app.ledger.state(partition, StateKey::Customer(customer_id)).await?.is_none()
+                && app.state(merchant_id, StateKey::Customer(customer_id)).await?.is_none()
             {
                 return Err(unknown);
             }

@@ -6,15 +6,16 @@
 use std::time::Duration;
 
 use deadpool_postgres::Object;
+use farthing_core::ids::MerchantId;
 use farthing_core::secret::KeyHash;
 use quick_cache::sync::Cache;
 use tokio::time::Instant;
 
 use crate::app::App;
 use crate::caller_key::CallerKey;
-use crate::db::within;
 use crate::error::{ApiError, GatewayLimit};
 use crate::limit_per::LimitPer;
+use crate::read_turns::Reader;
 
 /// Calls per key and window.
 const CALLS_PER_WINDOW: u32 = 1000;
@@ -117,8 +118,13 @@ impl RateLimits {
         self.full.get(&CallerKey::from(hash))?.status()
     }
 
-    /// Counts a call with the existing key of this hash. Returns the key's use.
-    pub(super) async fn count_call(&self, app: &App, hash: &KeyHash) -> Result<RateLimitStatus, ApiError> {
+    /// Counts a call with the merchant's key of this hash. Returns the key's use.
+    pub(super) async fn count_call(
+        &self,
+        app: &App,
+        merchant_id: MerchantId,
+        hash: &KeyHash,
+    ) -> Result<RateLimitStatus, ApiError> {
         let key = CallerKey::from(hash);
         let turn = tokio::time::timeout(TURN_TIMEOUT, self.counting.of(key).acquire_owned()).await;
         let refusal = || ApiError::overloaded_by_merchant(GatewayLimit::CountsOfKey);
@@ -127,8 +133,9 @@ impl RateLimits {
         if let Some(full) = self.full(hash) {
             return Ok(full);
         }
-        let (connection, asked_at) = (app.connection().await?, Instant::now());
-        let status = within(count(&connection, hash.as_str())).await?;
+        let connection = app.short_read(Reader::Merchant(merchant_id)).await?;
+        let asked_at = Instant::now();
+        let status = connection.within(count(&connection, hash.as_str())).await?;
         if let Some(full) = FullWindow::of(status, asked_at) {
             self.full.insert(key, full);
         }

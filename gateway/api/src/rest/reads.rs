@@ -3,16 +3,15 @@
 //! Invariant: a read model is read once it has reached the position of the merchant's partition at the call's arrival, so
 //! that callers see their own writes. If it lags for longer, the response is marked as stale (completion.md section 1); one
 //! whose figures are as of a given moment is refused.
-//! What shows the result of a write waits for no turn: the write is durable, and a 503 would say that it is not.
+//! What shows the result of a write is a short read, and waits for no read of rows: the write is durable, and a 503 would say
+//! that it is not.
 
 use std::convert::Infallible;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
 use axum::extract::FromRequestParts;
-use deadpool_postgres::Object;
 use farthing_core::ids::MerchantId;
 use farthing_core::partition::Partition;
 use farthing_log::backoff::Backoff;
@@ -28,7 +27,8 @@ use crate::app::App;
 use crate::body_memory::BodyKind;
 use crate::db::within;
 use crate::error::ApiError;
-use crate::read_turns::ReadTurn;
+use crate::read_connection::ReadConnection;
+use crate::read_turns::Reader;
 
 /// The longest wait for a read model to reach the log.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(2);
@@ -65,9 +65,9 @@ enum IfBehind {
 /// What a merchant's rows are read for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Purpose {
-    /// Takes a turn of the merchant.
+    /// Takes a turn at rows.
     Read,
-    /// Shows the one row that a write has just changed. Takes no turn.
+    /// Shows the one row that a write has just changed. Takes a turn at what is short.
     ShowWrite,
 }
 
@@ -81,27 +81,26 @@ struct Wait {
 /// A connection for reading a merchant's rows. It and the merchant's turn are held until Postgres has answered all
 /// statements.
 pub(super) struct MerchantConnection {
-    /// `None` once it is dropped.
-    held: Option<(Object, Option<ReadTurn>)>,
+    connection: ReadConnection,
     schemas: Schemas,
     partition: Partition,
-    unanswered: AtomicUsize,
 }
 
 impl MerchantConnection {
     async fn open(app: &App, merchant_id: MerchantId, purpose: Purpose) -> Result<Self, ApiError> {
-        let turn = match purpose {
-            Purpose::Read => Some(app.read_turns.take(merchant_id).await?),
-            Purpose::ShowWrite => None,
+        let connection = match purpose {
+            Purpose::Read => {
+                ReadConnection::open(&app.reads, app.read_turns.take(merchant_id).await?).await?
+            }
+            Purpose::ShowWrite => app.short_read(Reader::Merchant(merchant_id)).await?,
         };
-        let held = Some((app.connection().await?, turn));
         let (schemas, partition) = (app.schemas.clone(), app.partitions.of(merchant_id));
-        Ok(Self { held, schemas, partition, unanswered: AtomicUsize::new(0) })
+        Ok(Self { connection, schemas, partition })
     }
 
     /// The connection with the merchant's partition.
     pub(super) fn partition(&self) -> PartitionClient<'_> {
-        PartitionClient::new(self, &self.schemas, self.partition).counting(&self.unanswered)
+        PartitionClient::new(self, &self.schemas, self.partition).counting(self.connection.unanswered())
     }
 }
 
@@ -109,22 +108,7 @@ impl Deref for MerchantConnection {
     type Target = Client;
 
     fn deref(&self) -> &Client {
-        &self.held.as_ref().expect("it is held until it is dropped").0
-    }
-}
-
-impl Drop for MerchantConnection {
-    /// If the caller has left while a statement runs, the connection is of no use to others before that has ended. The
-    /// task that waits for it ends with the statement's own timeout.
-    fn drop(&mut self) {
-        let Some((connection, turn)) = self.held.take() else { return };
-        if *self.unanswered.get_mut() == 0 {
-            return;
-        }
-        tokio::spawn(async move {
-            let _ = connection.batch_execute("").await;
-            drop((connection, turn));
-        });
+        &self.connection
     }
 }
 
@@ -171,8 +155,8 @@ impl Reads {
         self.wait(connection, Projection::ReadModel(model), merchant_id, Purpose::Read, wait).await
     }
 
-    /// The same for showing the row that this call has durably changed, without a turn of the merchant. Not for what
-    /// may take long.
+    /// The same for showing the row that this call has durably changed, with a turn at what is short. Not for what may take
+    /// long.
     pub(super) async fn caught_up_after_write(
         &self,
         model: ReadModel,

@@ -27,10 +27,10 @@ use tokio::time::Instant;
 use super::authenticate::Merchant;
 use super::body::{self, Reply};
 use crate::app::App;
-use crate::db::within;
 use crate::error::ApiError;
 use crate::idempotency::{self, StoredResponse};
 use crate::peers::{Forwarded, FromGateway};
+use crate::read_turns::Reader;
 
 /// A merchant's POST, read whole. A repeated call with a stored answer is answered during extraction.
 pub(super) struct Writes {
@@ -191,9 +191,10 @@ impl Writes {
         K: Fn(&Result<C::Outcome, Refusal>) -> ClaimRecord + Clone + Send + 'static,
     {
         self.here_or_passed_on(|| {
-            let (ledger, partition) = (self.app.ledger.clone(), self.partition());
+            let (ledger, partition, merchant_id) =
+                (self.app.ledger.clone(), self.partition(), self.merchant_id);
             let (command, claim, keep) = (command.clone(), claim.clone(), keep.clone());
-            async move { ledger.submit_idempotent_here(partition, command, claim, keep).await }
+            async move { ledger.submit_idempotent_here(partition, merchant_id, command, claim, keep).await }
         })
         .await
     }
@@ -289,8 +290,8 @@ impl Writes {
     /// unused is decided only with the command.
     async fn stored_response(&self) -> Result<Option<StoredResponse>, ApiError> {
         let Some(claim) = &self.claim else { return Ok(None) };
-        let connection = self.app.connection().await?;
-        let status = within(claims::find(&connection, self.partition(), claim)).await?;
+        let connection = self.app.short_read(Reader::Merchant(self.merchant_id)).await?;
+        let status = connection.within(claims::find(&connection, self.partition(), claim)).await?;
         status.map(|status| idempotency::response_to(status, &self.app.server_key, &claim.id)).transpose()
     }
 }

@@ -57,13 +57,16 @@ async fn a_call_outlives_its_caller(scene: &Scene, watch: &Watch) {
 
 async fn reads_wait_for_connections(scene: &Scene, watch: &Watch) {
     let sql = sql(scene).await;
-    // The calls of one key are counted at few connections.
-    let keys = scene.merchant.spend_keys(32).await;
+    // A merchant's calls are counted at few connections.
+    let mut merchants = Vec::new();
+    for _ in 0..16 {
+        merchants.push(Merchant::of(scene.instance).await);
+    }
     sql.batch_execute(HOLD_COUNTS).await.unwrap();
     let mut callers = JoinSet::new();
-    for key in keys {
+    for merchant in merchants.iter().chain(&merchants) {
         let to = scene.instance.gateway(0);
-        let read = Request::new("GET", "/v1/models").bearer(&key);
+        let read = Request::new("GET", "/v1/models").bearer(&merchant.secret_key);
         // After 5 s, a read that waits is 503.
         callers.spawn(async move { while read.send(to).await.is_ok() {} });
     }

@@ -61,8 +61,7 @@ pub(super) async fn create(
         Submitted::Response(answer) => Ok(answer),
         Submitted::Later(id) => {
             let connection = reads.caught_up(ReadModel::Customers, merchant_id).await?;
-            let existing = find::existing(&app, &connection, merchant_id, id).await?;
-            drop(connection);
+            let existing = find::existing(&app, connection, merchant_id, id).await?;
             writes.keep(Reply::ok(existing)).await
         }
     }

@@ -44,16 +44,18 @@ const PERSONAL: &str = "SELECT first_name, last_name, email, phone FROM personal
 /// Reads an existing customer from the read model of customers or, while that lags, from the log.
 pub(super) async fn existing(
     app: &App,
-    connection: &MerchantConnection,
+    connection: MerchantConnection,
     merchant_id: MerchantId,
     id: CustomerId,
 ) -> Result<Customer, ApiError> {
     if let Some(row) = within(query::find(connection.partition(), merchant_id, &id.to_string())).await? {
         return Ok(row.into());
     }
+    let created = within(as_created(&connection, app.partition(merchant_id), id)).await;
+    drop(connection);
     // The customer may have been deleted in the meantime.
     match app.state(merchant_id, StateKey::Customer(id)).await? {
-        Some(_) => within(as_created(connection, app.partition(merchant_id), id)).await,
+        Some(_) => created,
         None => Err(ApiError::NotFound(Resource::Customer)),
     }
 }

@@ -58,7 +58,7 @@ pub(super) async fn update(
     };
     app.submit(merchant_id, command).await?;
     let connection = reads.caught_up_after_write(ReadModel::Customers, merchant_id).await?;
-    Ok(Reply::ok(find::existing(&app, &connection, merchant_id, customer_id).await?))
+    Ok(Reply::ok(find::existing(&app, connection, merchant_id, customer_id).await?))
 }
 
 /// What to change of a customer. An absent field stays; `null` clears it.

@@ -14,10 +14,10 @@ use utoipa::ToSchema;
 
 use super::resource::Subscription;
 use crate::app::App;
-use crate::db::within;
 use crate::error::{ApiError, Resource};
 use crate::idempotency::StoredResponse;
 use crate::input::{self, Issues};
+use crate::read_turns::Reader;
 use crate::rest::body::Reply;
 use crate::rest::older_and_newer_names::existing_customer;
 use crate::rest::writes::Writes;
@@ -103,9 +103,9 @@ pub(super) async fn create(State(app): State<Arc<App>>, writes: Writes) -> Resul
     let auto_top_up_bundle_id = body.auto_top_up_bundle_id;
     let (customer, plan_id) = body.checked()?;
     let customer_id = existing_customer(&app, merchant_id, &customer, Resource::Customer).await?;
-    let connection = app.connection().await?;
+    let connection = app.short_read(Reader::Merchant(merchant_id)).await?;
     let rows = PartitionClient::new(&connection, &app.schemas, app.partitions.of(merchant_id));
-    let contact = within(query::contact(rows, customer_id)).await?;
+    let contact = connection.within(query::contact(rows, customer_id)).await?;
     drop(connection);
     let now = app.now();
     let command = StartSubscription {

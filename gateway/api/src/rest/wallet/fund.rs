@@ -18,6 +18,7 @@ use crate::app::App;
 use crate::error::{ApiError, BillingError};
 use crate::idempotency::StoredResponse;
 use crate::input;
+use crate::read_turns::Reader;
 use crate::request_id;
 use crate::rest::body::Reply;
 use crate::rest::writes::Writes;
@@ -121,7 +122,9 @@ async fn carry_out(
     match app.payments.carry_out(partition, payment_id).await? {
         Paid::Declined(reason) => Ok(ApiError::Billing(BillingError::PaymentDeclined(reason)).into()),
         Paid::Accepted(_) => {
+            let turn = app.read_turns.take_short(Reader::Merchant(merchant_id)).await?;
             let balance = app.payments.balance_after(partition, payment_id).await?;
+            drop(turn);
             Ok(Reply::ok(Funded { status: "succeeded", payment_id, balance }).into())
         }
         Paid::Voided(_) => Err(ApiError::internal(format!(

@@ -12,6 +12,7 @@ use crate::app::App;
 use crate::db::within;
 use crate::error::{ApiError, Resource};
 use crate::idempotency::StoredResponse;
+use crate::read_turns::Reader;
 use crate::rest::body::Reply;
 use crate::rest::params::NamedWithin;
 use crate::rest::writes::Writes;
@@ -44,13 +45,12 @@ pub(super) async fn resend(
         return Ok(answer);
     }
     let partition = app.partitions.of(writes.merchant_id);
-    let mut connection = app.connection().await?;
+    let mut connection = app.short_read(Reader::Merchant(writes.merchant_id)).await?;
     if !within(queue::resend(&mut connection, partition, webhook_id, event_id)).await? {
         return Err(unknown);
     }
-    let row =
-        within(query::find(PartitionClient::new(&connection, &app.schemas, partition), webhook_id, event_id))
-            .await?
-            .ok_or(unknown)?;
+    let rows = PartitionClient::new(&connection, &app.schemas, partition);
+    let row = connection.within(query::find(rows, webhook_id, event_id)).await?.ok_or(unknown)?;
+    drop(connection);
     writes.keep(Reply::ok(Delivery::from(row))).await
 }
