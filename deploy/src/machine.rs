@@ -4,7 +4,7 @@
 use std::num::{NonZero, NonZeroUsize};
 use std::path::Path;
 
-use farthing_api::CONNECTIONS_PER_CALL;
+use farthing_api::{CONNECTIONS_PER_CALL, FILES_PER_LOOKUP, MOST_LOOKUPS};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Bytes.
@@ -30,9 +30,12 @@ const MOST_QUEUED_MIB: usize = 16;
 const LEAST_QUEUED_MIB: usize = 2;
 const QUEUE_SHARE: usize = 256;
 
-/// Open files beside those of connections and calls: connections to Postgres, NATS and other gateways, and look-ups of
+/// Open files beside those of connections and calls: connections to Postgres, NATS and other gateways, and lookups of
 /// names.
 const OTHER_FILES: usize = 256;
+
+/// Those of them for lookups of names.
+const LOOKUP_FILES: usize = 128;
 
 /// What a process may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,6 +127,13 @@ impl Machine {
         connections.saturating_mul(2).saturating_add(to_providers).saturating_add(OTHER_FILES)
     }
 
+    /// The lookups of names at once: as many as fit into their open files and those that so many connections and calls leave.
+    pub(crate) fn name_lookups(&self, connections: usize, calls: usize) -> usize {
+        let left = |files: usize| files.saturating_sub(Self::files_of(connections, calls));
+        let files = self.open_files.map_or(usize::MAX, |files| LOOKUP_FILES + left(files));
+        (files / FILES_PER_LOOKUP).min(MOST_LOOKUPS)
+    }
+
     /// The calls that the open files allow, with two connections of callers for each.
     fn files_for_calls(&self) -> Option<usize> {
         Some(self.open_files?.saturating_sub(OTHER_FILES) / Self::FILES_PER_CALL)
@@ -213,6 +223,22 @@ mod tests {
             assert_eq!(few_files.connections(calls), 218, "whatever the flag for calls says");
         }
         assert_eq!(machine(1, None).connections(10_000), 20_000);
+    }
+
+    #[test]
+    fn lookups_of_names_follow_the_open_files_that_connections_and_calls_leave() {
+        for (files, connections, calls, lookups) in [
+            (None, 4_096, 2_048, 256),
+            (Some(65_536), 4_096, 2_048, 256),
+            (Some(4_096), 1_096, 548, 16),
+            (Some(4_096), 500, 250, 256),
+            (Some(1_024), 218, 109, 16),
+            (Some(1_024), 100, 50, 68),
+            (Some(256), 64, 64, 16),
+        ] {
+            let machine = Machine { open_files: files, ..machine(1, None) };
+            assert_eq!(machine.name_lookups(connections, calls), lookups, "{machine:?}");
+        }
     }
 
     #[test]

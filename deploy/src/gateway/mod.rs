@@ -125,6 +125,7 @@ pub(crate) async fn run(args: Args, machine: Machine) -> Result<()> {
         provider_hosts: settings.providers.hosts.provider_hosts,
         allow_addresses: settings.providers.allow_addresses,
         dns_servers: settings.providers.dns_servers,
+        name_lookups: limits.name_lookups,
         trusted_authorities: settings.providers.trusted_authorities,
         telemetry: operator.telemetry.clone(),
     };

@@ -61,7 +61,7 @@ pub(super) struct Providers {
         value_name = "CIDR"
     )]
     pub(super) allow_addresses: Vec<IpNet>,
-    /// Look names up at these name servers instead of those of /etc/resolv.conf. The default port is 53.
+    /// Look names up at these name servers, at most three, instead of those of /etc/resolv.conf. The default port is 53.
     #[arg(
         long = "dns-servers",
         env = "FARTHING_DNS_SERVERS",

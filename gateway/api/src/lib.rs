@@ -22,6 +22,7 @@ mod pages;
 mod peers;
 mod proof_key;
 mod providers;
+mod read_connection;
 mod read_turns;
 mod request_id;
 mod rest;
@@ -47,5 +48,5 @@ pub use self::server::{
     connection_share, run,
 };
 pub use self::timeouts::Timeouts;
-pub use farthing_egress::CONNECTIONS_PER_CALL;
+pub use farthing_egress::{CONNECTIONS_PER_CALL, FILES_PER_LOOKUP, MOST_LOOKUPS};
 pub use farthing_worker::webhooks::WebhookTiming;

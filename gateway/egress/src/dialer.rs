@@ -324,7 +324,7 @@ mod tests {
     async fn the_system_resolver_is_guarded() {
         let listener = listen(Ipv4Addr::LOCALHOST, 0).await;
         let port = listener.local_addr().unwrap().port();
-        let mut dialer = dialer(Names::new(&[]), Arc::default());
+        let mut dialer = dialer(Names::new(&[], 1), Arc::default());
         let end = dial(&mut dialer, "localhost", port).await;
         assert!(is_forbidden(&end), "{end:?}");
         // Resolvers differ in which of these spellings of 127.0.0.1 they accept.

@@ -20,5 +20,5 @@ pub use self::connector::{Connector, connector};
 pub use self::dialled::{CONNECTIONS_PER_CALL, CallEnd, Places};
 pub use self::error::Error;
 pub use self::interim::{MAX_HEAD_BYTES, too_many_interim_responses};
-pub use self::names::{LookupError, Names};
+pub use self::names::{FILES_PER_LOOKUP, LookupError, MOST_LOOKUPS, Names};
 pub use self::party::{Party, on_behalf_of};

@@ -311,3 +311,34 @@ fn a_truncated_answer_is_asked_for_again_over_tcp_and_its_addresses_are_checked(
         assert_eq!(endpoint.calls().len(), allowed.len(), "a forbidden address was called");
     });
 }
+
+#[test]
+fn the_next_name_server_is_asked_while_those_before_it_are_silent() {
+    run(async {
+        let merchant = Merchant::funded("10").await;
+        let endpoint = closing(&merchant);
+        let mut silent = Vec::new();
+        for count in 1..=2 {
+            silent.push(NameServer::start(|_| Answer::Silence).await);
+            let answering = NameServer::start(|name| match name {
+                "internal.test" => Answer::of(&["10.0.0.1"], 60),
+                _ => Answer::of(&["127.0.0.1"], 60),
+            })
+            .await;
+            let mut flags = vec!["--allow-address=127.0.0.0/8".to_owned()];
+            flags.extend(silent.iter().chain([&answering]).map(NameServer::flag));
+            let flags: Vec<_> = flags.iter().map(String::as_str).collect();
+            let gateway = SideGateway::start(merchant.instance, &flags).await;
+            let call = async |name: &str| {
+                let call = forward("GET", &named(&endpoint, name)).bearer(&merchant.secret_key);
+                call.send(gateway.address).await.unwrap()
+            };
+            let name = format!("good{count}.test");
+            call(&name).await.expect(200);
+            assert!(silent.iter().all(|server| server.asked(&name) > 0), "the servers have an order");
+            call("internal.test").await.refused(400, "forward_url_forbidden");
+        }
+        merchant.nothing_is_held().await;
+        assert_eq!(endpoint.calls().len(), 2, "a forbidden address was called");
+    });
+}

@@ -32,8 +32,9 @@ pub(in crate::gateway) struct Limits {
     /// second, and get 503 then. The default is no limit.
     #[arg(long, env = "FARTHING_MAX_CALL_RATE_PER_MERCHANT", value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     pub(super) max_call_rate_per_merchant: Option<u32>,
-    /// Most reads of one merchant's rows at once; 0 is no limit. Further ones wait for up to 5 s. All merchants together
-    /// have those of --read-connections but two. The default is 2, and 1 with fewer than six connections for reads.
+    /// Most reads of one merchant's rows at once; 0 is no limit, nor on its short reads. Further ones wait for up to 5 s.
+    /// All merchants together have those of --read-connections but two. The default is 2, and 1 with fewer than six
+    /// connections for reads.
     #[arg(long, env = "FARTHING_MAX_READS_PER_MERCHANT", value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     pub(super) max_reads_per_merchant: Option<u32>,
     /// Connections to Postgres, without one for each partition that this gateway leads, and four of a test instance. The
@@ -91,10 +92,11 @@ impl Limits {
                 merchant: usize::try_from(self.decoder_mib_per_merchant)? * MIB,
             },
             queue: QueueLimits {
-                commands: given(self.max_queued_commands)?.unwrap_or_else(|| machine.calls()),
+                commands: given(self.max_queued_commands)?.unwrap_or_else(|| 2 * machine.calls()),
                 bytes: queued_mib * MIB,
                 timeout: Duration::from_secs(self.queue_timeout_seconds),
             },
+            name_lookups: machine.name_lookups(connections, calls),
         })
     }
 
@@ -123,6 +125,8 @@ pub(in crate::gateway) struct Chosen {
     pub(in crate::gateway) decoder_memory: DecoderMemory,
     /// The bounds of the queue of commands.
     pub(in crate::gateway) queue: QueueLimits,
+    /// The lookups of names at once.
+    pub(in crate::gateway) name_lookups: usize,
 }
 
 impl Chosen {
@@ -141,6 +145,7 @@ impl Chosen {
             decoder_mib_per_merchant = self.decoder_memory.merchant / MIB,
             max_queued_commands = self.queue.commands,
             max_queued_mib = self.queue.bytes / MIB,
+            max_name_lookups = self.name_lookups,
             "what this gateway uses of the machine"
         );
         let needed = Machine::files_of(self.server.connections, self.server.calls);

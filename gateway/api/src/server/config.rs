@@ -44,6 +44,8 @@ pub struct Config {
     pub allow_addresses: Vec<IpNet>,
     /// The name servers; none for those of the machine.
     pub dns_servers: Vec<SocketAddr>,
+    /// The most lookups of names at once.
+    pub name_lookups: usize,
     /// PEM files of certificate authorities to trust besides the system's.
     pub trusted_authorities: Vec<PathBuf>,
     /// Hosts that speak a built-in provider's dialect.

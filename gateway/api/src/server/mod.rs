@@ -195,7 +195,7 @@ pub async fn run(
     let ServerLimits { calls: all, calls_per_merchant: of_one, .. } = config.limits;
     // A call may wait so long for its provider, which may read nothing meanwhile.
     let places = Places::new(all, of_one.unwrap_or(all), timeouts.answer.max(timeouts.silence));
-    let names = Names::new(&config.dns_servers);
+    let names = Names::new(&config.dns_servers, config.name_lookups);
     let connector = connector(&guard, &names, tls, timeouts.connect, places);
     let dispatcher = config.webhooks.map(|timing| {
         let payloads = Arc::new(rest::Payloads);

@@ -4,16 +4,20 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use hickory_resolver::config::{
-    ConnectionConfig, NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts, ServerOrderingStrategy,
+    ConnectionConfig, NameServerConfig, ProtocolConfig, ResolveHosts, ResolverConfig, ResolverOpts,
+    ServerOrderingStrategy,
 };
 use hickory_resolver::lookup::Lookup;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
+use hickory_resolver::net::tcp::TcpClientStream;
+use hickory_resolver::net::udp::UdpClientStream;
+use hickory_resolver::net::xfer::DnsExchange;
 use hickory_resolver::net::{DnsError, NetError};
 use hickory_resolver::proto::op::{Query, ResponseCode};
 use hickory_resolver::proto::rr::{Name, RecordType};
-use hickory_resolver::{Hosts, TokioResolver};
+use hickory_resolver::{ConnectionProvider, Hosts, PoolContext, Resolver};
 
-use super::{Answer, BoxFuture, LookupError, Source};
+use super::{Answer, BoxFuture, FILES_PER_LOOKUP, LookupError, Source};
 
 /// How long the answer that a name does not exist is kept, if it does not say.
 const NEGATIVE_TTL: Duration = Duration::from_secs(5);
@@ -22,8 +26,12 @@ const NEGATIVE_TTL: Duration = Duration::from_secs(5);
 /// if the question for the other is never answered.
 const QUESTION_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// The most attempts of a question after the first one.
-const MAX_RETRIES: usize = 5;
+/// The most attempts of a question, at all servers together.
+const MAX_ATTEMPTS: usize = 6;
+
+/// The most name servers, as of the system. [`FILES_PER_LOOKUP`] leaves a connection to each and a socket over UDP to both
+/// questions of a lookup.
+const MAX_SERVERS: usize = 3;
 
 /// Where the system says which name servers to ask.
 const RESOLV_CONF: &str = "/etc/resolv.conf";
@@ -34,7 +42,7 @@ const DNS_PORT: u16 = 53;
 /// Answers from `/etc/hosts` and from name servers.
 pub(super) struct Dns {
     hosts: Hosts,
-    resolver: TokioResolver,
+    resolver: Resolver<Connections>,
     /// Names with so many dots are not searched for in other domains.
     ndots: usize,
 }
@@ -47,17 +55,23 @@ impl Dns {
         } else {
             (servers_of(servers), ResolverOpts::default())
         };
-        options.attempts = options.attempts.min(MAX_RETRIES);
-        let tries = u32::try_from(options.attempts + 1).unwrap_or(u32::MAX);
-        options.timeout = options.timeout.min(QUESTION_TIMEOUT / tries);
+        let servers = config.name_servers().len().max(1);
+        options.attempts = options.attempts.min(MAX_ATTEMPTS / servers - 1);
+        let attempts = count((options.attempts + 1) * servers);
+        let timeout = options.timeout.min(QUESTION_TIMEOUT / attempts);
+        let udp_sockets = u8::try_from(FILES_PER_LOOKUP / 2 - servers).unwrap_or(1);
+        let connections = Connections { runtime: TokioRuntimeProvider::default(), timeout, udp_sockets };
+        // The library's limit on asking all servers once.
+        options.timeout = timeout * count(servers);
         // Kept by the caller, who limits them.
         options.cache_size = 0;
-        // One after the other, as the system asks them: the first may know names that the others do not.
+        // One after the other, as the system asks them: the first may know names that the others do not. That a server was
+        // silent is not remembered: callers choose names, and with slow ones they would change the order for all.
         options.num_concurrent_reqs = 1;
         options.server_ordering_strategy = ServerOrderingStrategy::UserProvidedOrder;
         let ndots = options.ndots;
         options.use_hosts_file = ResolveHosts::Never;
-        let resolver = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default())
+        let resolver = Resolver::builder_with_config(config, connections)
             .with_options(options)
             .build()
             .expect("a resolver without TLS can be made");
@@ -80,6 +94,48 @@ impl Dns {
             addresses = vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
         }
         addresses
+    }
+}
+
+fn count(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+/// Makes the connections to name servers. The library's own have its limit on asking all servers: the first one that does not
+/// answer would leave no time to the others.
+#[derive(Clone)]
+struct Connections {
+    runtime: TokioRuntimeProvider,
+    /// The limit on an attempt at one server.
+    timeout: Duration,
+    /// The most sockets of an attempt over UDP. It sends the question again from each.
+    udp_sockets: u8,
+}
+
+impl ConnectionProvider for Connections {
+    type Conn = DnsExchange<TokioRuntimeProvider>;
+    type FutureConn = BoxFuture<Result<Self::Conn, NetError>>;
+    type RuntimeProvider = TokioRuntimeProvider;
+
+    fn new_connection(
+        &self,
+        ip: IpAddr,
+        config: &ConnectionConfig,
+        context: &PoolContext,
+    ) -> Result<Self::FutureConn, NetError> {
+        let (server, runtime) = (SocketAddr::new(ip, config.port), self.runtime.clone());
+        if config.protocol == ProtocolConfig::Udp {
+            let connection = UdpClientStream::builder(server, runtime)
+                .with_timeout(Some(self.timeout))
+                .with_max_retries(self.udp_sockets);
+            return Ok(Box::pin(async move { Ok(connection.exchange()) }));
+        }
+        let most = Some(context.options.max_active_requests);
+        Ok(Box::pin(TcpClientStream::exchange(server, config.bind_addr, self.timeout, most, runtime)))
+    }
+
+    fn runtime_provider(&self) -> &Self::RuntimeProvider {
+        &self.runtime
     }
 }
 
@@ -113,7 +169,7 @@ fn read(resolv_conf: &[u8]) -> (ResolverConfig, ResolverOpts) {
 }
 
 fn servers_of(servers: &[SocketAddr]) -> ResolverConfig {
-    let servers = servers.iter().map(|server| {
+    let servers = servers.iter().take(MAX_SERVERS).map(|server| {
         let connections = [ConnectionConfig::udp(), ConnectionConfig::tcp()].map(|mut connection| {
             connection.port = server.port();
             connection
@@ -246,6 +302,8 @@ mod tests {
         let (local, _) = read(b"search a.example\nnonsense\nnameserver nonsense\n");
         assert!(local.name_servers().iter().all(|server| server.ip.is_loopback()));
         assert!(!local.name_servers().is_empty());
+        let (first, _) = read(&b"nameserver 10.0.0.2\n".repeat(MAX_SERVERS + 1));
+        assert_eq!(first.name_servers().len(), MAX_SERVERS);
     }
 
     #[tokio::test]

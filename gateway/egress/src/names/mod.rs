@@ -4,6 +4,7 @@
 //! Invariant: an answer is only a list of addresses. Whoever dials checks them, cached ones too.
 
 mod dns;
+mod kept;
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -17,25 +18,31 @@ use farthing_shares::{Division, Slot, Slots};
 use futures_util::FutureExt as _;
 use futures_util::future::{Shared, WeakShared};
 use hyper_util::client::legacy::connect::dns::Name;
-use quick_cache::sync::Cache;
 use tokio::time::Instant;
 use tower_service::Service;
 
 use self::dns::Dns;
+use self::kept::KeptNames;
 use crate::error::Error;
 use crate::party::{self, Party};
 
-/// The most lookups of a gateway in flight. Each takes up to 16 sockets.
-const LOOKUPS: usize = 256;
+/// The most lookups of a gateway in flight, where its open files allow so many.
+pub const MOST_LOOKUPS: usize = 256;
 
-/// The most lookups of one party in flight.
+/// The most open files of a lookup. Each of its two questions takes up to three sockets over UDP, or a connection to a name
+/// server, which may be kept when the lookup is over.
+///
+/// With more name servers there is a further connection for each, and a socket less.
+pub const FILES_PER_LOOKUP: usize = 8;
+
+/// The most lookups of one party in flight; half of all, if these are fewer.
 const LOOKUPS_PER_PARTY: usize = 32;
 
 /// The limit on a lookup.
 pub(crate) const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The most names whose answers are kept.
-const MAX_CACHED: usize = 4_096;
+const MAX_KEPT: usize = 4_096;
 
 /// How long an answer is kept at most, whatever its time to live.
 const MAX_TTL: Duration = Duration::from_mins(5);
@@ -92,15 +99,9 @@ pub struct Names(Arc<Inner>);
 
 struct Inner {
     source: Box<dyn Source>,
-    cache: Cache<Box<str>, Cached>,
+    kept: Mutex<KeptNames>,
     slots: Slots<Party>,
     in_flight: Mutex<InFlight>,
-}
-
-#[derive(Clone)]
-struct Cached {
-    addresses: Addresses,
-    until: Instant,
 }
 
 /// The lookups in flight, by name. Those who wait for one keep it going; it ends when nobody waits any more.
@@ -112,28 +113,29 @@ struct InFlight {
 }
 
 impl Names {
-    /// Lookups at `servers`, or at those of `/etc/resolv.conf` if there are none.
-    pub fn new(servers: &[SocketAddr]) -> Self {
-        Self::of(Dns::new(servers))
+    /// At most so many lookups at once, at `servers`, or at those of `/etc/resolv.conf` if there are none.
+    pub fn new(servers: &[SocketAddr], lookups: usize) -> Self {
+        Self::of(Dns::new(servers), lookups)
     }
 
-    fn of(source: impl Source + 'static) -> Self {
-        let (slots, in_flight) = (Slots::new(Division::of(LOOKUPS, LOOKUPS_PER_PARTY)), Mutex::default());
-        Self(Arc::new(Inner { source: Box::new(source), cache: Cache::new(MAX_CACHED), slots, in_flight }))
+    fn of(source: impl Source + 'static, lookups: usize) -> Self {
+        let of_party = LOOKUPS_PER_PARTY.min(lookups.div_ceil(2));
+        Self(Arc::new(Inner {
+            source: Box::new(source),
+            kept: Mutex::new(KeptNames::new(MAX_KEPT)),
+            slots: Slots::new(Division::of(lookups, of_party)),
+            in_flight: Mutex::default(),
+        }))
     }
 
     /// The addresses of `name`, at least one. A lookup that this starts counts against `party`.
     async fn resolve(&self, name: &str, party: Party) -> Result<Addresses, Error> {
-        let addresses = match self.cached(name) {
+        let kept = self.kept().find(name, party);
+        let addresses = match kept {
             Some(addresses) => addresses,
             None => self.lookup(name, party)?.await?,
         };
         if addresses.is_empty() { Err(LookupError::NoAddress.into()) } else { Ok(addresses) }
-    }
-
-    fn cached(&self, name: &str) -> Option<Addresses> {
-        let cached = self.0.cache.get(name)?;
-        (Instant::now() < cached.until).then_some(cached.addresses)
     }
 
     /// The lookup of `name` in flight, or a new one.
@@ -146,7 +148,7 @@ impl Names {
         let answer = self.0.source.look_up(name);
         let number = in_flight.next;
         in_flight.next += 1;
-        let entry = Entry { names: self.clone(), name: name.into(), number, _slot: slot };
+        let entry = Entry { names: self.clone(), name: name.into(), number, party, _slot: slot };
         let lookup = look_up(entry, answer).boxed().shared();
         let weak = lookup.downgrade().expect("a lookup that was never polled is not over");
         in_flight.by_name.insert(name.into(), (number, weak));
@@ -156,6 +158,10 @@ impl Names {
     fn in_flight(&self) -> MutexGuard<'_, InFlight> {
         self.0.in_flight.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn kept(&self) -> MutexGuard<'_, KeptNames> {
+        self.0.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// A lookup's entry among those in flight, with its slot.
@@ -163,6 +169,8 @@ struct Entry {
     names: Names,
     name: Box<str>,
     number: u64,
+    /// Who began it.
+    party: Party,
     _slot: Slot<Party>,
 }
 
@@ -189,8 +197,7 @@ async fn look_up(
     let addresses: Addresses = answer.addresses.into();
     let ttl = answer.ttl.min(longest);
     if !ttl.is_zero() {
-        let cached = Cached { addresses: Arc::clone(&addresses), until: Instant::now() + ttl };
-        entry.names.0.cache.insert(entry.name.clone(), cached);
+        entry.names.kept().keep(&entry.name, entry.party, &addresses, Instant::now() + ttl);
     }
     Ok(addresses)
 }
@@ -258,7 +265,7 @@ mod tests {
     fn names() -> (Names, impl Fn() -> usize) {
         let servers = Servers::default();
         let asked = Arc::clone(&servers.0);
-        (Names::of(servers), move || asked.load(Ordering::SeqCst))
+        (Names::of(servers, MOST_LOOKUPS), move || asked.load(Ordering::SeqCst))
     }
 
     const ONE: Party = Party(1);
@@ -370,6 +377,45 @@ mod tests {
         let ends = waiting.join_all().await;
         assert!(ends.iter().all(|end| matches!(end, Err(Error::Lookup(LookupError::TimedOut)))));
         names.resolve("a third", ONE).await.expect("the slow lookups have ended");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn where_lookups_are_few_a_party_has_half_of_them() {
+        let names = Names::of(Servers::default(), 16);
+        let mut waiting = Vec::new();
+        for number in 0..8 {
+            let names = names.clone();
+            let mut lookup = Box::pin(async move { names.resolve(&format!("slow{number}"), ONE).await });
+            assert!(lookup.as_mut().now_or_never().is_none());
+            waiting.push(lookup);
+        }
+        let refused = names.resolve("api", ONE).await;
+        assert!(matches!(refused, Err(Error::TooManyLookups)), "{refused:?}");
+        names.resolve("api", Party(2)).await.expect("another party looks names up");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn names_of_one_party_do_not_displace_the_one_that_another_uses() {
+        let (names, asked) = names();
+        let greedy = Party(2);
+        names.resolve("kept", ONE).await.unwrap();
+        names.resolve("another", greedy).await.unwrap();
+        // The greedy party looks this one up first.
+        names.resolve("shared", greedy).await.unwrap();
+        names.resolve("shared", ONE).await.unwrap();
+        for number in 0..MAX_KEPT {
+            for _ in 0..3 {
+                names.resolve(&format!("greedy{number}"), greedy).await.unwrap();
+            }
+        }
+        let before = asked();
+        assert_eq!(before, 3 + MAX_KEPT);
+        for name in ["kept", "shared"] {
+            names.resolve(name, ONE).await.unwrap();
+        }
+        assert_eq!(asked(), before);
+        names.resolve("another", greedy).await.unwrap();
+        assert_eq!(asked(), before + 1, "its own was forgotten");
     }
 
     #[tokio::test(start_paused = true)]
