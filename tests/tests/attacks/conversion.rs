@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use farthing_tests::client::{Connection, Request, Response};
 use farthing_tests::merchant::{Merchant, forward};
-use farthing_tests::process::resident_kib;
+use farthing_tests::process::{resident_kib, threads};
 use farthing_tests::provider::{
     Endpoint, Gate, Step, chunk, event_stream, head, json as answer_json, last_chunk,
 };
 use farthing_tests::run;
 use farthing_tests::scrape::scrape;
 use farthing_tests::side_gateway::SideGateway;
-use farthing_tests::wait::within;
+use farthing_tests::wait::{settled, within};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 use tokio::task::JoinSet;
@@ -190,6 +190,70 @@ fn streams_that_hold_back_long_events_take_a_share_of_the_memory() {
                 serde_json::from_str::<Value>(&response.text()).is_ok_and(|body| !body["error"].is_null());
             let passed = response.complete && !is_error && !response.body.is_empty();
             assert!(!passed, "{}: {}", response.status, response.text());
+        }
+        scene.goes_on().await;
+    });
+}
+
+/// Long responses of one merchant that come to their end together: fewer than it has memory for.
+const LONG_RESPONSES: usize = 24;
+
+/// What memory of long bodies is counted in, in bytes.
+const UNIT_BYTES: usize = 64 * 1024;
+
+/// A number of threads that does not change for so long is the usual one.
+const CALM: Duration = Duration::from_millis(500);
+
+#[test]
+fn long_responses_of_a_merchant_are_converted_a_few_at_a_time_and_all_are_charged() {
+    run(async {
+        let scene = Scene::start().await;
+        let message = json!({"role": "assistant", "content": "x".repeat(2 * MIB)});
+        let answer = json!({
+            "id": "c", "object": "chat.completion", "created": 1, "model": "m",
+            "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+            "usage": {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4, "tokens": 3},
+        });
+        let answer = answer.to_string();
+        let (begin, end) = answer.split_at(answer.len() - 1);
+        let units = (begin.len() - FREE_BYTES).div_ceil(UNIT_BYTES);
+        let held = (LONG_RESPONSES * units * UNIT_BYTES).to_string();
+        let gate = Gate::default();
+        let length = answer.len().to_string();
+        let headers = [("Content-Type", "application/json"), ("Content-Length", length.as_str())];
+        let steps = vec![
+            head(200, &headers),
+            Step::Bytes(begin.as_bytes().to_vec()),
+            Step::Wait(gate.clone()),
+            Step::Bytes(end.as_bytes().to_vec()),
+        ];
+        let endpoint =
+            scene.attacker.instance.provider.endpoint_ending("/chat/completions", move |_| steps.clone());
+        let messages = json!([{"role": "user", "content": "Hi"}]);
+        let body = json!({"model": "m", "max_tokens": 9, "messages": messages});
+        let (mut calls, to) = (JoinSet::new(), scene.gateway.address);
+        for _ in 0..LONG_RESPONSES {
+            let call = Request::new("POST", format!("/v1/rewrite/anthropic/{}", endpoint.url))
+                .json(&body)
+                .bearer(&scene.attacker.secret_key);
+            calls.spawn(async move { call.send(to).await.unwrap() });
+        }
+        within(PATIENCE, "the responses are collected", async || {
+            let memory = scrape(scene.gateway.operator).await;
+            let taken = memory.values("farthing_long_body_memory_bytes", &[("kind", "response")]);
+            taken.iter().map(f64::to_string).eq([held.clone()]).then_some(())
+        })
+        .await;
+        let before = settled(CALM, async || threads(scene.gateway.pid())).await;
+        gate.open();
+        let responses = calls.join_all().await;
+        // A conversion takes a thread of its own. Threads that nobody needs any more stay for some seconds.
+        let after = threads(scene.gateway.pid());
+        assert!(after < before + LONG_RESPONSES / 2, "{before} threads became {after}");
+        for response in &responses {
+            let converted = response.expect(200);
+            assert_eq!(converted["content"][0]["text"].as_str().map(str::len), Some(2 * MIB));
+            assert_eq!(scene.attacker.charged(response).await["usage"]["tokens"]["input"], 3);
         }
         scene.goes_on().await;
     });

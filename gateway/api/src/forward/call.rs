@@ -41,6 +41,7 @@ use super::settlement::{ResponseEnd, Unsettled, given_up_before_response, settle
 use super::usage::{Scanner, Shape};
 use crate::app::App;
 use crate::body_memory::BodyKind;
+use crate::caller_key::CallerKey;
 use crate::error::{ApiError, AuthError, BillingError, ForwardError, GatewayLimit, ServerError};
 use crate::metrics::{CallLabel, ProviderLabel};
 use crate::providers::{ProviderKey, UsageLimit};
@@ -118,6 +119,7 @@ async fn forward(
         unpriced,
     } = prepared;
     let provider = (command.provider_key_type, ProviderLabel::of(&command.provider));
+    let caller_key = CallerKey::from(&command.caller);
     let (sent, unsent) = (outgoing.body().sent_flag(), outgoing.body().unsent());
     let request_to_provider = trace.request_to_provider(&command, &outgoing);
     let may_be_open = AtomicBool::new(false);
@@ -191,6 +193,7 @@ async fn forward(
         Ok(response) => {
             exchange.responded(response.status());
             let source = Source {
+                caller_key,
                 shape,
                 idempotent_call,
                 rule,
@@ -244,6 +247,7 @@ fn is_plain(response: &http::Response<Incoming>) -> bool {
 
 /// The parts of the prepared call that are needed to read its answer.
 struct Source {
+    caller_key: CallerKey,
     shape: Shape,
     idempotent_call: Option<IdempotentCall>,
     rule: ResponseRule,
@@ -275,6 +279,7 @@ async fn pass_back(
     response: http::Response<Incoming>,
 ) -> Result<Response, ApiError> {
     let turn = forwarder.turns.body_of(call.merchant_id);
+    let conversions = turn.response_conversions(source.caller_key);
     turn.step().await;
     let (mut parts, upstream) = response.into_parts();
     let scanner = Scanner::new(source.shape, &parts.headers, source.usage_limit.counts_text(), || {
@@ -310,6 +315,8 @@ async fn pass_back(
             upstream: Pieces::new(upstream, turn),
             scanner,
             change,
+            conversions,
+            come: None,
             recorder,
             remaining,
             framing,

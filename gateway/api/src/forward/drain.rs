@@ -5,12 +5,11 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::drain_slots::DrainSlot;
-use super::provider_response::{FramePosition, ProviderResponse};
+use super::provider_response::{Passed, ProviderResponse};
 use super::settlement::ResponseEnd;
 
 /// How long a call goes on after its caller has disconnected.
@@ -70,26 +69,11 @@ async fn within_window(
 async fn read_to_end(response: &mut ProviderResponse) -> ResponseEnd {
     loop {
         poll_fn(|cx| response.poll_ready(cx)).await;
-        match poll_fn(|cx| response.upstream.poll_piece(cx)).await {
-            Some(Ok(piece)) => {
-                let length = piece.data_ref().map_or(0, Bytes::len);
-                // What would pass is recorded, for a later call with the same idempotency key.
-                match response.read(&piece) {
-                    FramePosition::Last => {
-                        let _ = response.end(Some(piece));
-                        return ResponseEnd::Complete;
-                    }
-                    FramePosition::Inner => {
-                        let _ = response.pass(piece);
-                    }
-                }
-                response.upstream.drained(length).await;
-            }
-            None => {
-                let _ = response.end(None);
-                return ResponseEnd::Complete;
-            }
-            Some(Err(_)) => return response.broken_off(),
+        // What would pass is recorded, for a later call with the same idempotency key.
+        match poll_fn(|cx| response.poll_passed(cx)).await {
+            Ok(Passed::Inner(_, bytes)) => response.upstream.drained(bytes).await,
+            Ok(Passed::End(_)) => return ResponseEnd::Complete,
+            Err(_) => return response.broken_off(),
         }
     }
 }

@@ -16,7 +16,7 @@ use tokio::time::{Instant, Sleep};
 use super::call_times::CallTimes;
 use super::drain::drain;
 use super::pieces::MAX_FIRST_PIECE;
-use super::provider_response::{FramePosition, ProviderResponse};
+use super::provider_response::{Passed, ProviderResponse};
 use super::response_change::NotConverted;
 use super::settlement::{ResponseEnd, Unsettled};
 use crate::app::App;
@@ -178,21 +178,16 @@ impl MeteredBody {
                 // Nothing was awaited from the provider.
                 self.silence.frame_received();
             }
-            match response.upstream.poll_piece(cx) {
-                Poll::Ready(Some(Ok(frame))) => {
+            match response.poll_passed(cx) {
+                Poll::Ready(Ok(Passed::Inner(passed, _))) => {
                     self.silence.frame_received();
-                    match response.read(&frame) {
-                        FramePosition::Last => break (ResponseEnd::Complete, end(response.end(Some(frame)))),
-                        FramePosition::Inner => {
-                            if let Some(frame) = response.pass(frame) {
-                                return Poll::Ready(Some(Ok(frame)));
-                            }
-                        }
+                    if let Some(frame) = passed {
+                        return Poll::Ready(Some(Ok(frame)));
                     }
                 }
-                Poll::Ready(None) => break (ResponseEnd::Complete, end(response.end(None))),
-                Poll::Ready(Some(Err(error))) => break (response.broken_off(), Some(Err(error.into()))),
-                Poll::Pending if response.upstream.has_come() => {
+                Poll::Ready(Ok(Passed::End(passed))) => break (ResponseEnd::Complete, end(passed)),
+                Poll::Ready(Err(error)) => break (response.broken_off(), Some(Err(error.into()))),
+                Poll::Pending if response.has_come() => {
                     self.is_reading = true;
                     return Poll::Pending;
                 }

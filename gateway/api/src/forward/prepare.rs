@@ -8,7 +8,7 @@ use axum::body::Body;
 use bytes::Bytes;
 use farthing_core::command::{Caller, OpenRequest};
 use farthing_core::event::RequestShape;
-use farthing_core::ids::RequestId;
+use farthing_core::ids::{MerchantId, RequestId};
 use farthing_core::model_price::ListPrice;
 use farthing_core::partition::Partition;
 use farthing_core::pricing;
@@ -20,6 +20,7 @@ use http_body::Body as _;
 
 use super::call_trace::CallTrace;
 use super::called_endpoint::CalledEndpoint;
+use super::conversion_turns::ConversionTurn;
 use super::forwarder::Forwarder;
 use super::headers::{self, KeyPlace, Slot};
 use super::idempotent_call::{self, CallContent, IdempotentCall};
@@ -29,6 +30,7 @@ use super::request_body::{Ahead, RequestBody};
 use super::response_change::ResponseRule;
 use super::signature::{credentials_of_token, sign_call};
 use super::size;
+use super::turns::Conversions;
 use super::usage::{RequestedStream, Shape, requesting_usage};
 use super::whole_body::read_whole;
 use super::{credential, metadata};
@@ -102,16 +104,17 @@ pub(super) async fn prepare(
     CallInFlight::belongs_to(merchant_id, caller_key, &parts.extensions).await?;
     let allowed = match called {
         CalledEndpoint::Model(endpoint) => {
-            check_shape(forwarder, partition, &found.credential.caller, endpoint).await?
+            check_shape(forwarder, merchant_id, &found.credential.caller, endpoint).await?
         }
         CalledEndpoint::Forward | CalledEndpoint::Rewrite => AllowedProviders::All,
     };
     let receiving = trace.stage("receive request");
     let turn = forwarder.turns.body_of(merchant_id);
+    let conversions = turn.conversions(caller_key);
     turn.step().await;
     let key = idempotent_call::key(&parts.method, &parts.headers)?.map(str::to_owned);
     let (idle, share) = (app.timeouts.body, || app.body_memory.share(merchant_id, BodyKind::Request));
-    let read = match addressed {
+    let (read, turn) = match addressed {
         Addressed::Forward { recorded, target } => {
             let provider = app.providers.at(&recorded);
             let urls = (recorded, target);
@@ -122,7 +125,8 @@ pub(super) async fn prepare(
                 } else {
                     read_whole(&parts.headers, body, turn, idle, share()).await?
                 };
-                ReadCall::forwarded_whole(provider, urls, &whole)?
+                let turn = conversions.turn(whole.len()).await?;
+                (ReadCall::forwarded_whole(provider, urls, &whole)?, turn)
             } else {
                 // Elsewhere a form may be anything, and passes as it comes.
                 let is_transcription = provider.shape(&urls.1) == Shape::Transcription;
@@ -133,42 +137,42 @@ pub(super) async fn prepare(
                 };
                 let by = &found.credential.caller;
                 let given = (&parts.headers, body);
-                ReadCall::forwarded((provider, by), urls, given, ahead, (turn, idle)).await?
+                (ReadCall::forwarded((provider, by), urls, given, ahead, (turn, idle)).await?, None)
             }
         }
         Addressed::ByModel(endpoint) => {
-            let conversions = turn.conversions(caller_key);
             let whole = read_whole(&parts.headers, body, turn, idle, share()).await?;
-            let _turn = conversions.turn(whole.len()).await?;
-            ReadCall::by_model(forwarder, (endpoint, &allowed), &whole, (&query, &found), share())?
+            let turn = conversions.turn(whole.len()).await?;
+            (ReadCall::by_model(forwarder, (endpoint, &allowed), &whole, (&query, &found), share())?, turn)
         }
         Addressed::Rewrite(rewrite) => {
-            let conversions = turn.conversions(caller_key);
             let whole = read_whole(&parts.headers, body, turn, idle, share()).await?;
-            let _turn = conversions.turn(whole.len()).await?;
-            ReadCall::rewritten(forwarder, rewrite, &whole, share())?
+            let turn = conversions.turn(whole.len()).await?;
+            (ReadCall::rewritten(forwarder, rewrite, &whole, share())?, turn)
         }
     };
     drop(receiving);
     let _preparing = trace.stage("prepare");
-    let known = KnownCaller { partition, found, key };
-    finish(forwarder, request_id, (called, parts), known, read, metadata).await
+    let known = KnownCaller { partition, merchant_id, found, key };
+    finish(forwarder, request_id, (called, parts), known, (read, turn, conversions), metadata).await
 }
 
 /// The caller of a call, and the idempotency key.
 struct KnownCaller {
     partition: Partition,
+    merchant_id: MerchantId,
     found: credential::Found,
     key: Option<String>,
 }
 
-/// Chooses the provider key of a call that is read, checks what it may ask for and makes the request to the provider.
+/// Chooses the provider key of a call that is read, checks what it may ask for and makes the request to the provider. A long
+/// body has its turn, until it is read no more, and another one to be signed.
 async fn finish(
     forwarder: &Forwarder,
     request_id: RequestId,
     (called, parts): (CalledEndpoint, http::request::Parts),
-    KnownCaller { partition, found, key }: KnownCaller,
-    read: ReadCall,
+    KnownCaller { partition, merchant_id, found, key }: KnownCaller,
+    (read, turn, conversions): (ReadCall, Option<ConversionTurn>, Conversions),
     metadata: BTreeMap<String, String>,
 ) -> Result<PreparedCall, ApiError> {
     let app = &forwarder.app;
@@ -343,6 +347,7 @@ async fn finish(
     let command = OpenRequest {
         request_id,
         gateway_id: app.gateway_id,
+        merchant_id,
         caller: credential.caller,
         customer: credential.customer,
         meter: credential.meter,
@@ -357,6 +362,7 @@ async fn finish(
         settings: app.settings,
         now: request_id.made_at(),
     };
+    drop(turn);
     let idempotent_call = match key.zip(fingerprint) {
         Some((key, fingerprint)) => {
             let provider_key = credential.provider_key.as_deref();
@@ -386,6 +392,8 @@ async fn finish(
     *outgoing.version_mut() = Version::HTTP_11;
     // A managed call without a price is refused when it is opened.
     if let Some(credentials) = signed_with.filter(|_| !is_managed || unpriced.is_none()) {
+        let length = outgoing.body().in_memory().map_or(0, |body| body.len());
+        let _turn = conversions.turn(length).await?;
         sign_call(app, provider, &credentials, &mut outgoing)?;
     }
     Ok(PreparedCall {
@@ -411,17 +419,17 @@ fn key_place(provider: Recognised<'_>, target: &Uri, slot: Slot) -> KeyPlace {
 /// Returns the providers that the caller may call.
 async fn check_shape(
     forwarder: &Forwarder,
-    partition: Partition,
+    merchant_id: MerchantId,
     caller: &Caller,
     endpoint: ModelEndpoint,
 ) -> Result<AllowedProviders, ApiError> {
     let Caller::SpendKey(hash) = caller else { return Ok(AllowedProviders::All) };
-    let ledger = &forwarder.app.ledger;
-    let Some(State::SpendKeyHash(id)) = ledger.state(partition, StateKey::SpendKeyHash(hash.clone())).await?
+    let app = &forwarder.app;
+    let Some(State::SpendKeyHash(id)) = app.state(merchant_id, StateKey::SpendKeyHash(hash.clone())).await?
     else {
         return Err(ApiError::Auth(AuthError::SpendKeyInvalid));
     };
-    let Some(State::SpendKey(key)) = ledger.state(partition, StateKey::SpendKey(id)).await? else {
+    let Some(State::SpendKey(key)) = app.state(merchant_id, StateKey::SpendKey(id)).await? else {
         return Err(ApiError::Auth(AuthError::SpendKeyInvalid));
     };
     match key.settings.request_shape {

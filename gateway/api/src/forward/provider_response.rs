@@ -21,6 +21,7 @@ use super::pieces::Pieces;
 use super::response_change::{NotConverted, ResponseChange};
 use super::response_recorder::ResponseRecorder;
 use super::settlement::{ResponseEnd, Unsettled, settle, until_durable};
+use super::turns::ResponseConversions;
 use super::usage::{Reading, Scanner};
 use crate::metrics::CallLabel;
 use crate::providers::UsageLimit;
@@ -50,11 +51,27 @@ impl BodyFraming {
 
 /// Whether a frame completes its body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum FramePosition {
+enum FramePosition {
     /// More may follow.
     Inner,
     /// No data follows.
     Last,
+}
+
+/// What has come of a response. It is scanned already.
+pub(super) enum Come {
+    /// A piece, after which more may follow.
+    Inner(Frame<Bytes>),
+    /// The end, with the last frame if there is one.
+    End(Option<Frame<Bytes>>),
+}
+
+/// What the caller gets of what has come.
+pub(super) enum Passed {
+    /// Of a piece of so many bytes, after which more may follow.
+    Inner(Option<Frame<Bytes>>, usize),
+    /// At the end.
+    End(Result<Option<Frame<Bytes>>, NotConverted>),
 }
 
 /// A provider's response, with its scanner, filter and recorder.
@@ -66,6 +83,10 @@ pub(super) struct ProviderResponse {
     pub(super) scanner: Scanner,
     /// What is done to it before the caller gets it.
     pub(super) change: ResponseChange,
+    /// The turns of what takes long of that.
+    pub(super) conversions: ResponseConversions,
+    /// What waits for its turn.
+    pub(super) come: Option<Come>,
     /// Records the response, if it may be replayed.
     pub(super) recorder: Option<ResponseRecorder>,
     /// Bytes that follow, if the provider announced its length.
@@ -154,8 +175,45 @@ impl ProviderResponse {
         self.scanner.poll_ready(cx, &self.forwarder.tasks)
     }
 
+    /// What the caller gets of what comes next. If it takes long to convert, it waits for its turn. Its usage is read before.
+    pub(super) fn poll_passed(&mut self, cx: &mut Context<'_>) -> Poll<Result<Passed, hyper::Error>> {
+        let come = match self.come.take() {
+            Some(come) => come,
+            None => match ready!(self.upstream.poll_piece(cx)) {
+                Some(Ok(frame)) => match self.read(&frame) {
+                    FramePosition::Inner => Come::Inner(frame),
+                    FramePosition::Last => Come::End(Some(frame)),
+                },
+                None => Come::End(None),
+                Some(Err(error)) => return Poll::Ready(Err(error)),
+            },
+        };
+        let work = match &come {
+            Come::Inner(frame) => self.change.work_on(data_of(frame)),
+            Come::End(last) => self.change.work_at_end(last.as_ref().map(data_of).unwrap_or_default()),
+        };
+        let Poll::Ready(turn) = self.conversions.poll(cx, work) else {
+            self.come = Some(come);
+            return Poll::Pending;
+        };
+        let passed = match come {
+            Come::Inner(frame) => {
+                let bytes = data_of(&frame).len();
+                Passed::Inner(self.pass(frame), bytes)
+            }
+            Come::End(last) => Passed::End(self.end(last)),
+        };
+        drop(turn);
+        Poll::Ready(Ok(passed))
+    }
+
+    /// Whether something has come and not passed.
+    pub(super) const fn has_come(&self) -> bool {
+        self.come.is_some() || self.upstream.has_come()
+    }
+
     /// Scans a piece.
-    pub(super) fn read(&mut self, frame: &Frame<Bytes>) -> FramePosition {
+    fn read(&mut self, frame: &Frame<Bytes>) -> FramePosition {
         let Some(data) = frame.data_ref() else { return FramePosition::Last };
         if self.status.is_success() {
             self.scanner.feed(data);
@@ -167,14 +225,14 @@ impl ProviderResponse {
     }
 
     /// What the caller gets of a frame that is not the last. It is recorded.
-    pub(super) fn pass(&mut self, frame: Frame<Bytes>) -> Option<Frame<Bytes>> {
+    fn pass(&mut self, frame: Frame<Bytes>) -> Option<Frame<Bytes>> {
         let passed = self.change.pass(frame);
         self.record(passed.as_ref());
         passed
     }
 
     /// What the caller gets at the end, of the last frame and of what was held back. It is recorded.
-    pub(super) fn end(&mut self, last: Option<Frame<Bytes>>) -> Result<Option<Frame<Bytes>>, NotConverted> {
+    fn end(&mut self, last: Option<Frame<Bytes>>) -> Result<Option<Frame<Bytes>>, NotConverted> {
         let end = self.change.end(last);
         match &end {
             Ok(passed) => self.record(passed.as_ref()),
@@ -188,6 +246,11 @@ impl ProviderResponse {
             recorder.record(frame);
         }
     }
+}
+
+/// The data of a frame; none of trailers.
+fn data_of(frame: &Frame<Bytes>) -> &[u8] {
+    frame.data_ref().map(|data| &data[..]).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -151,6 +151,32 @@ impl ResponseChange {
         matches!(self, Self::Whole(_) | Self::Events(_) | Self::Failed(_))
     }
 
+    /// The bytes that are converted when `data` passes, which is not the last.
+    pub(super) fn work_on(&self, data: &[u8]) -> usize {
+        match self {
+            Self::Events(events) => events.work_on(data),
+            Self::None
+            | Self::WithoutUsageChunk(_)
+            | Self::WithoutKey(_)
+            | Self::Whole(_)
+            | Self::Failed(_)
+            | Self::Discarded => 0,
+        }
+    }
+
+    /// The bytes that are converted at the end, of which `last` comes then.
+    pub(super) fn work_at_end(&self, last: &[u8]) -> usize {
+        match self {
+            Self::Events(events) => events.converter.kept_bytes() + last.len(),
+            Self::Whole(whole) => whole.collected.len() + last.len(),
+            Self::None
+            | Self::WithoutUsageChunk(_)
+            | Self::WithoutKey(_)
+            | Self::Failed(_)
+            | Self::Discarded => 0,
+        }
+    }
+
     /// What passes of a frame that is not the last.
     pub(super) fn pass(&mut self, frame: Frame<Bytes>) -> Option<Frame<Bytes>> {
         let changed = match self {
@@ -230,12 +256,16 @@ impl ResponseChange {
 }
 
 impl ConvertedEvents {
+    /// A long event is read at its end. Until then there is little to do, and a thread for each piece would cost more.
+    fn work_on(&self, data: &[u8]) -> usize {
+        let may_end = data.iter().any(|byte| matches!(byte, b'\n' | b'\r'));
+        if may_end { self.converter.kept_bytes() + data.len() } else { data.len() }
+    }
+
     fn pass(&mut self, data: &Bytes) -> Result<Bytes, NotConverted> {
+        let work = self.work_on(data);
         let Self { converter, has_passed, share } = self;
-        let length = converter.kept_bytes() + data.len();
-        share.grow_to(length)?;
-        // A long event is read at its end. Until then there is little to do, and a thread for each piece would cost more.
-        let work = if data.contains(&b'\n') { length } else { data.len() };
+        share.grow_to(converter.kept_bytes() + data.len())?;
         let converted = beside_others(work, || converter.feed(data))?;
         *has_passed |= !converted.is_empty();
         Ok(share.keep(converted)?)
@@ -243,14 +273,15 @@ impl ConvertedEvents {
 
     /// The rest, after the converted part that comes with it. A stream of which nothing passes is no answer.
     fn finish(self, before: Bytes) -> Result<Bytes, NotConverted> {
-        let rest = self.converter.finish()?;
-        if rest.is_empty() && !self.has_passed {
+        let Self { converter, has_passed, share } = self;
+        let rest = beside_others(converter.kept_bytes(), || converter.finish())?;
+        if rest.is_empty() && !has_passed {
             return Err(NotConverted::EmptyStream);
         }
         if rest.is_empty() {
             return Ok(before);
         }
-        Ok(self.share.keep([&before[..], &rest].concat())?)
+        Ok(share.keep([&before[..], &rest].concat())?)
     }
 }
 
@@ -385,6 +416,23 @@ mod tests {
             assert!(change.pass(data(&body[..20])).is_none());
             let end = change.end(Some(data(&body[20..]))).unwrap().unwrap().into_data().unwrap();
             assert!(std::str::from_utf8(&end).unwrap().contains(part), "{end:?}");
+        }
+    }
+
+    #[test]
+    fn what_takes_long_is_known_before_it_is_done() {
+        let memory = BodyMemory::default();
+        let mut whole = response(&memory, Format::Anthropic, "application/json", ResponseForm::Whole);
+        assert_eq!((whole.work_on(b"x\n"), whole.work_at_end(b"x")), (0, 1));
+        assert!(whole.pass(data("0123456789")).is_none());
+        assert_eq!((whole.work_on(b"x\n"), whole.work_at_end(b"x")), (0, 11));
+        let mut events = stream(Format::Anthropic, ResponseForm::Stream);
+        assert!(events.pass(data("data: 0123456789")).is_none());
+        for (piece, work) in [(&b"x"[..], 1), (b"x\n\n", 19), (b"x\r\r", 19)] {
+            assert_eq!((events.work_on(piece), events.work_at_end(piece)), (work, 16 + piece.len()));
+        }
+        for nothing in [ResponseChange::None, ResponseChange::Discarded] {
+            assert_eq!((nothing.work_on(b"\n"), nothing.work_at_end(b"\n")), (0, 0));
         }
     }
 

@@ -13,6 +13,7 @@ use farthing_core::ids::MerchantId;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
 use super::conversion_turns::{ConversionTurn, ConversionTurns};
+use crate::body_memory::FREE_BYTES;
 use crate::caller_key::CallerKey;
 use crate::error::{ApiError, GatewayLimit};
 
@@ -28,13 +29,14 @@ const TURN: Allowance = Allowance { pieces: 16, bytes: 16 * 1024 };
 /// What of each body passes without a turn. Most calls are no longer, and need none.
 const FREE: Allowance = Allowance { pieces: 64, bytes: 64 * 1024 };
 
-/// The long bodies of one merchant that are read and converted at once.
+/// The long bodies of one merchant that are read, converted or signed at once.
 const CONVERSIONS_AT_ONCE: usize = 2;
 
-/// The longest body that is converted without waiting for those of other calls, in bytes.
+/// The longest request that is converted without waiting for bodies of other calls, in bytes.
 const SHORT_BODY: usize = 64 * 1024;
 
-/// The longest time that a long body waits for others of its merchant to be converted.
+/// The longest time that a long request waits for other bodies of its merchant to be converted. A response waits as long as
+/// it must: it has been paid for.
 const CONVERSION_WAIT: Duration = Duration::from_secs(30);
 
 /// The bytes of one merchant's answers that are stored at once: the longest one, or several that are shorter.
@@ -190,6 +192,11 @@ impl Turn {
         Conversions { merchant: Arc::clone(&self.merchant), caller }
     }
 
+    /// The same for a response.
+    pub(super) fn response_conversions(&self, caller: CallerKey) -> ResponseConversions {
+        ResponseConversions { conversions: self.conversions(caller), waiting: None }
+    }
+
     /// A piece of so many bytes has passed.
     pub(super) const fn passed(&mut self, bytes: usize) {
         self.left.pieces = self.left.pieces.saturating_sub(1);
@@ -225,6 +232,31 @@ impl Conversions {
         }
         let turn = tokio::time::timeout(CONVERSION_WAIT, self.merchant.conversions.take(self.caller)).await;
         Ok(Some(turn.map_err(|_| ApiError::overloaded_by_merchant(GatewayLimit::ConversionsOfMerchant))?))
+    }
+}
+
+/// The turns of a response to be converted, at its end or event by event.
+pub(super) struct ResponseConversions {
+    conversions: Conversions,
+    waiting: Option<Pin<Box<dyn Future<Output = ConversionTurn> + Send>>>,
+}
+
+impl ResponseConversions {
+    /// Ready once so many bytes that have come may be converted; until the turn is dropped, few other bodies are. Few bytes
+    /// need no turn, because they need no further thread.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>, bytes: usize) -> Poll<Option<ConversionTurn>> {
+        if bytes <= FREE_BYTES {
+            self.waiting = None;
+            return Poll::Ready(None);
+        }
+        let Conversions { merchant, caller } = &self.conversions;
+        let waiting = self.waiting.get_or_insert_with(|| {
+            let (conversions, caller) = (merchant.conversions.clone(), *caller);
+            Box::pin(async move { conversions.take(caller).await })
+        });
+        let turn = ready!(waiting.as_mut().poll(cx));
+        self.waiting = None;
+        Poll::Ready(Some(turn))
     }
 }
 
@@ -425,6 +457,38 @@ pub(super) mod tests {
         drop(taken.pop());
         let ((), waited) = tokio::join!(many, others);
         assert!(waited <= Duration::from_secs(2), "{waited:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn long_responses_wait_as_long_as_they_must_and_take_turns_with_requests() {
+        use futures_util::FutureExt as _;
+
+        let turns = Turns::default();
+        let of = |number| turns.body_of(merchant(number));
+        let requests = of(1).conversions(CallerKey::of_test(1));
+        let mut responses: Vec<_> =
+            (0..3).map(|_| of(1).response_conversions(CallerKey::of_test(1))).collect();
+        let mut taken = Vec::new();
+        for _ in 0..CONVERSIONS_AT_ONCE {
+            taken.push(requests.turn(SHORT_BODY + 1).await.unwrap());
+        }
+        let (first, rest) = responses.split_first_mut().unwrap();
+        let (second, rest) = rest.split_first_mut().unwrap();
+        assert!(poll_fn(|cx| rest[0].poll(cx, FREE_BYTES)).await.is_none(), "few bytes need no turn");
+        let mut other = of(2).response_conversions(CallerKey::of_test(1));
+        assert!(poll_fn(|cx| other.poll(cx, usize::MAX)).await.is_some(), "another merchant's does not wait");
+        let mut waits = Box::pin(poll_fn(|cx| first.poll(cx, FREE_BYTES + 1)));
+        assert!(waits.as_mut().now_or_never().is_none());
+        assert!(poll_fn(|cx| second.poll(cx, usize::MAX)).now_or_never().is_none());
+        tokio::time::sleep(CONVERSION_WAIT * 2).await;
+        assert!(waits.as_mut().now_or_never().is_none());
+        drop(taken.pop());
+        let turn = waits.await;
+        assert!(turn.is_some());
+        // The caller of the second one has left, and nothing is converted any more.
+        assert!(poll_fn(|cx| second.poll(cx, 0)).await.is_none());
+        drop(turn);
+        assert!(requests.turn(SHORT_BODY + 1).now_or_never().unwrap().unwrap().is_some(), "the turn is free");
     }
 
     #[tokio::test(start_paused = true)]
