@@ -4,6 +4,8 @@
 use std::error::Error as StdError;
 use std::fmt;
 
+use farthing_core::money::SCALE;
+use farthing_core::wide_sum::WideSum;
 use rust_decimal::Decimal;
 use serde::Serialize;
 use tokio_postgres::types::private::BytesMut;
@@ -116,6 +118,40 @@ impl<'a> FromSql<'a> for Exact {
     }
 }
 
+/// A sum of a numeric column, which may have more digits than [`Decimal`] holds. It is exact, or an error.
+pub(crate) struct Wide(pub(crate) WideSum);
+
+/// The sign of a negative numeric on the wire.
+const MINUS: u16 = 0x4000;
+
+impl<'a> FromSql<'a> for Wide {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn StdError + Sync + Send>> {
+        let (weight, sign, groups) = digits(raw).ok_or("the number is cut off")?;
+        let sign = match sign {
+            0 => 1,
+            MINUS => -1,
+            _ => return Err("not a number".into()),
+        };
+        let units = (0..).zip(groups).try_fold(0_i128, |sum, (at, group)| {
+            sum.checked_add(last_digits(sign * i128::from(group), weight - at)?)
+        });
+        let units = units.ok_or("the number cannot be held exactly")?;
+        Ok(Self(WideSum::last_digits(units)))
+    }
+
+    fn accepts(kind: &Type) -> bool {
+        *kind == Type::NUMERIC
+    }
+}
+
+/// A group of four digits with `place` groups between it and the point, in units of the last digit of a sum; `None` if that is not
+/// exact.
+fn last_digits(group: i128, place: i32) -> Option<i128> {
+    let zeros = 4 * place + SCALE.cast_signed();
+    let power = 10_i128.checked_pow(zeros.unsigned_abs())?;
+    if zeros >= 0 { group.checked_mul(power) } else { (group % power == 0).then(|| group / power) }
+}
+
 /// The weight, the sign and the groups of four digits of a numeric on the wire, without zeros around them.
 fn digits(raw: &[u8]) -> Option<(i32, u16, Vec<u16>)> {
     let mut words = raw.chunks_exact(2).map(|word| u16::from_be_bytes([word[0], word[1]]));
@@ -124,7 +160,7 @@ fn digits(raw: &[u8]) -> Option<(i32, u16, Vec<u16>)> {
     let first = groups.iter().position(|group| *group != 0).unwrap_or(groups.len());
     let last = groups.iter().rposition(|group| *group != 0).map_or(first, |last| last + 1);
     if first == last {
-        return Some((0, 0, Vec::new()));
+        return Some((0, sign, Vec::new()));
     }
     let leading = i32::try_from(first).ok()?;
     Some((i32::from(weight.cast_signed()) - leading, sign, groups[first..last].to_vec()))
@@ -190,6 +226,30 @@ mod tests {
         let nan = [0, 0, 0, 0, 0xC0, 0, 0, 0];
         assert!(Decimal::from_sql(&Type::NUMERIC, &nan).is_err());
         assert!(Decimal::from_sql(&Type::NUMERIC, &[0, 1]).is_err());
+        assert!(Wide::from_sql(&Type::NUMERIC, &nan).is_err());
+        assert!(Wide::from_sql(&Type::NUMERIC, &[0, 1]).is_err());
+    }
+
+    #[test]
+    fn a_sum_is_read_with_all_its_digits() {
+        let wide = |wire: &[u8]| Wide::from_sql(&Type::NUMERIC, wire).map(|wide| wide.0.to_string());
+        assert_eq!(wide(&numeric(6, &[9])).unwrap(), "900000000000000000000.0000000000");
+        let large = numeric(6, &[9, 0, 0, 0, 0, 0, 0, 0, 100]);
+        assert_eq!(wide(&large).unwrap(), "900000000000000000000.0000000001");
+        let mut negative = large;
+        negative[4] = 0x40;
+        assert_eq!(wide(&negative).unwrap(), "-900000000000000000000.0000000001");
+        let largest = numeric(7, &[9999, 9999, 9999, 9999, 9999, 9999, 9999, 9999, 9999, 9900]);
+        assert_eq!(wide(&largest).unwrap(), "9999999999999999999999999999.9999999999");
+        for text in ["0", "-1", "10000", "0.0001", "-0.0000000001", "1000000000000", "12345.0123456789"] {
+            let decimal = Decimal::from_str_exact(text).unwrap();
+            let mut wire = BytesMut::new();
+            decimal.to_sql(&Type::NUMERIC, &mut wire).unwrap();
+            assert_eq!(wide(&wire).unwrap(), format!("{decimal:.10}"));
+        }
+        for too_long in [numeric(8, &[2]), numeric(i16::MAX, &[1]), numeric(1, &[1, 0, 0, 1])] {
+            wide(&too_long).unwrap_err();
+        }
     }
 
     #[test]

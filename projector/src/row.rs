@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use farthing_core::money::{self, Amount};
+use farthing_core::wide_sum::WideSum;
 use rust_decimal::Decimal;
 use serde::Deserialize;
 use serde::de::value::StrDeserializer;
@@ -10,7 +11,7 @@ use serde::de::{DeserializeOwned, IntoDeserializer as _};
 use tokio_postgres::Row;
 use tokio_postgres::types::FromSql;
 
-use crate::column::{Exact, Jsonb};
+use crate::column::{Exact, Jsonb, Wide};
 
 /// A column holds a value that no projection writes.
 #[derive(Debug, thiserror::Error)]
@@ -141,6 +142,11 @@ pub(crate) trait ReadColumn {
     /// An exact decimal; zero where the column is null.
     fn decimal_or_zero(&self, column: &'static str) -> Result<Decimal, Unreadable> {
         Ok(self.plain::<Option<Exact>>(column)?.map_or(Decimal::ZERO, |exact| exact.0.normalize()))
+    }
+
+    /// A sum of amounts.
+    fn wide_sum(&self, column: &'static str) -> Result<WideSum, Unreadable> {
+        Ok(self.plain::<Wide>(column)?.0)
     }
 
     /// An amount of money.

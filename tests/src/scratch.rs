@@ -82,8 +82,7 @@ impl Scratch {
     }
 
     async fn fill(&self, count: u64) {
-        let partitions = self.sql.query_one("SELECT count(*) FROM ledger.heads", &[]).await;
-        let partition = partition_of(&self.merchant_id, partitions.expect("the log has heads").get(0));
+        let partition = self.partition().await;
         let fill = FILL.replace("{count}", &count.to_string()).replace("{merchant}", &self.merchant_id);
         let fill = fill.replace("{partition}", &partition.to_string());
         self.sql.batch_execute(&fill).await.expect("synthetic rows fit");
@@ -92,6 +91,12 @@ impl Scratch {
             self.sql.batch_execute(&caught_up).await.expect("a checkpoint can be moved");
         }
         self.sql.batch_execute("VACUUM ANALYZE").await.expect("tables can be vacuumed");
+    }
+
+    /// The partition of its merchant.
+    pub async fn partition(&self) -> i16 {
+        let partitions = self.sql.query_one("SELECT count(*) FROM ledger.heads", &[]).await;
+        partition_of(&self.merchant_id, partitions.expect("the log has heads").get(0))
     }
 
     /// The id of a request by its number, from 1.

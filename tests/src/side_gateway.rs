@@ -33,6 +33,17 @@ pub struct StartedGateway {
     ready_file: PathBuf,
 }
 
+/// How one is started.
+#[derive(Clone, Copy, Default)]
+struct Start<'a> {
+    /// Another program that runs it, with its arguments.
+    wrapper: &'a [&'a str],
+    /// The flags that name its database and its NATS server.
+    servers: &'a [&'a str],
+    flags: &'a [&'a str],
+    variables: &'a [(&'a str, &'a str)],
+}
+
 /// The gateway that leads a partition.
 const LEADER: &str =
     "SELECT gateway FROM ledger.leases WHERE partition = $1 AND expires_at > clock_timestamp()";
@@ -55,7 +66,7 @@ impl SideGateway {
 
     /// Starts one with these flags that name its database and its NATS server.
     pub async fn with(instance: &Instance, servers: &[&str], flags: &[&str]) -> Self {
-        Self::start_in(instance, &[], servers, flags, &[]).await
+        Self::run(instance, Start { servers, flags, ..Start::default() }).await
     }
 
     /// Starts one that logs into a pipe, with these environment variables.
@@ -69,31 +80,25 @@ impl SideGateway {
         let log = new_log(instance);
         let (read, write) = std::io::pipe().expect("a pipe can be made");
         let pipe = LogPipe::read(read, &log);
-        let stderr = (write.into(), log);
-        let started = StartedGateway::logging_to(stderr, instance, &[], &servers, flags, variables);
+        let start = Start { servers: &servers, flags, variables, ..Start::default() };
+        let started = StartedGateway::logging_to((write.into(), log), instance, start);
         (started.serves().await, pipe)
     }
 
     /// Starts one with these flags through another program, such as `taskset` with its arguments.
     pub async fn under(instance: &Instance, wrapper: &[&str], servers: &[&str], flags: &[&str]) -> Self {
-        Self::start_in(instance, wrapper, servers, flags, &[]).await
+        Self::run(instance, Start { wrapper, servers, flags, variables: &[] }).await
     }
 
     /// Starts one with these environment variables.
     pub async fn with_variables(instance: &Instance, flags: &[&str], variables: &[(&str, &str)]) -> Self {
         let ready = instance.ready();
         let servers = ["--database-url", &ready.database_url, "--nats-url", &ready.nats_url];
-        Self::start_in(instance, &[], &servers, flags, variables).await
+        Self::run(instance, Start { servers: &servers, flags, variables, ..Start::default() }).await
     }
 
-    async fn start_in(
-        instance: &Instance,
-        wrapper: &[&str],
-        servers: &[&str],
-        flags: &[&str],
-        variables: &[(&str, &str)],
-    ) -> Self {
-        StartedGateway::start_in(instance, wrapper, servers, flags, variables).serves().await
+    async fn run(instance: &Instance, start: Start<'_>) -> Self {
+        StartedGateway::run(instance, start).serves().await
     }
 
     /// A funded merchant of `instance` whose partition it leads. Merchants are registered until there is one.
@@ -149,29 +154,17 @@ impl StartedGateway {
     /// Starts one with these URLs of its database and its NATS server, and does not wait for it.
     pub fn on(instance: &Instance, database_url: &str, nats_url: &str, flags: &[&str]) -> Self {
         let servers = ["--database-url", database_url, "--nats-url", nats_url];
-        Self::start_in(instance, &[], &servers, flags, &[])
+        Self::run(instance, Start { servers: &servers, flags, ..Start::default() })
     }
 
-    fn start_in(
-        instance: &Instance,
-        wrapper: &[&str],
-        servers: &[&str],
-        flags: &[&str],
-        variables: &[(&str, &str)],
-    ) -> Self {
+    fn run(instance: &Instance, start: Start<'_>) -> Self {
         let log = new_log(instance);
         let stderr = std::fs::File::create(&log).expect("a log file can be made");
-        Self::logging_to((stderr.into(), log), instance, wrapper, servers, flags, variables)
+        Self::logging_to((stderr.into(), log), instance, start)
     }
 
-    fn logging_to(
-        (stderr, log): (Stdio, PathBuf),
-        instance: &Instance,
-        wrapper: &[&str],
-        servers: &[&str],
-        flags: &[&str],
-        variables: &[(&str, &str)],
-    ) -> Self {
+    fn logging_to((stderr, log): (Stdio, PathBuf), instance: &Instance, start: Start<'_>) -> Self {
+        let Start { wrapper, servers, flags, variables } = start;
         let ready_file = log.with_extension("json");
         // It allows fewer addresses than the instance's own gateways, and would fail deliveries that those can make.
         let delivers = flags.iter().any(|flag| flag.starts_with("--webhook"));

@@ -7,7 +7,6 @@ mod hashed_file;
 mod manifest;
 mod ndjson_file;
 mod parquet_file;
-mod sum;
 mod table_file;
 
 use std::io;

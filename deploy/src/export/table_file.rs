@@ -5,6 +5,7 @@ use std::io;
 
 use anyhow::{Context as _, Result};
 use chrono::{DateTime, SecondsFormat, Utc};
+use farthing_core::wide_sum::WideSum;
 use farthing_log::audit::export::{Column, Kind, Table, Value};
 use rust_decimal::Decimal;
 
@@ -13,7 +14,6 @@ use super::folder::Folder;
 use super::hashed_file::{HashedFile, Stored};
 use super::ndjson_file::NdjsonFile;
 use super::parquet_file::ParquetFile;
-use super::sum::Sum;
 use super::{Format, manifest};
 
 /// The most fractional digits of a value.
@@ -35,7 +35,7 @@ pub(super) struct TableFile {
     writer: Box<dyn RowWriter>,
     rows: u64,
     /// The sum of each column; `None` for one that has no sum.
-    sums: Vec<Option<Sum>>,
+    sums: Vec<Option<WideSum>>,
 }
 
 impl TableFile {
@@ -57,7 +57,7 @@ impl TableFile {
             Ok(writer)
         };
         let writer = begin().with_context(|| format!("cannot write {file}"))?;
-        let sums = columns.iter().map(|column| has_sum(column).then(Sum::default)).collect();
+        let sums = columns.iter().map(|column| has_sum(column).then(WideSum::default)).collect();
         Ok(Self { table, file, writer, rows: 0, sums })
     }
 
@@ -69,7 +69,9 @@ impl TableFile {
         self.rows += 1;
         for (sum, value) in self.sums.iter_mut().zip(row) {
             let (Some(sum), Some(value)) = (sum, decimal(value)) else { continue };
-            sum.add(value)?;
+            *sum = WideSum::try_from(value)
+                .and_then(|value| sum.plus(value))
+                .map_err(|error| io::Error::other(format!("a sum with {value}: it {error}")))?;
         }
         self.writer.row(row)
     }

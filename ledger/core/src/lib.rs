@@ -32,3 +32,4 @@ pub mod statement;
 mod text;
 pub mod token_bucket;
 pub mod usage;
+pub mod wide_sum;

@@ -121,8 +121,8 @@ impl RecordBatch {
         &self.hashes[index * HASH_BYTES..][..HASH_BYTES]
     }
 
-    /// The hash of the event at `index`, of which the length is known.
-    pub(crate) fn link(&self, index: usize) -> Hash {
+    /// The hash of the event at `index`, as an array.
+    pub(crate) fn hash_array(&self, index: usize) -> Hash {
         self.hash(index).try_into().expect("a hash has its length")
     }
 

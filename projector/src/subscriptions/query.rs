@@ -52,15 +52,31 @@ row! {
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct ActiveRow {
         /// The subscription.
-        pub subscription: SubscriptionRow = nested,
-        /// The remaining credit of all plans of its wallet.
-        pub plan_credit: Amount = amount,
+        pub subscription_id: SubscriptionId = id,
+        /// The customer.
+        pub customer_id: CustomerId = id,
+        /// The customer's wallet.
+        pub wallet_id: WalletId = id,
+        /// The plan.
+        pub plan_id: PlanId = id,
+        /// The plan's terms in this cycle.
+        pub terms: PlanTerms = json,
+        /// The instant from which its cycles are counted.
+        pub anchor: DateTime<Utc> = plain,
+        /// When it began.
+        pub started_at: DateTime<Utc> = plain,
+        /// When it ended, if it has.
+        pub cancelled_at: Option<DateTime<Utc>> = plain,
         /// When its plan was created.
         pub plan_created_at: DateTime<Utc> = plain,
         /// When its wallet was created.
         pub wallet_created_at: DateTime<Utc> = plain,
         /// The money in the wallet, without credit.
         pub balance: Amount = amount,
+        /// The remaining credit of the wallet, of all plans and bundles.
+        pub credit: Amount = amount,
+        /// The customer's contact data.
+        pub contact: Contact = nested,
     }
 }
 
@@ -92,16 +108,14 @@ pub struct SubscriptionFilter {
 }
 
 macro_rules! select_subscriptions {
-    ($columns:literal, $joins:literal, $rest:literal) => {
+    ($rest:literal) => {
         concat!(
             "SELECT s.subscription_id, s.customer_id, s.wallet_id, s.plan_id, s.terms, s.anchor, s.cycle_start, ",
             "s.cycle_end, s.auto_top_up_bundle_id, s.pending_change, s.credit, COALESCE(b.remaining, 0) AS bundle_credit, ",
-            "s.started_at, s.cancelled_at, p.first_name, p.last_name, p.email, p.phone",
-            $columns,
-            " FROM {subscriptions}.subscriptions AS s ",
+            "s.started_at, s.cancelled_at, p.first_name, p.last_name, p.email, p.phone ",
+            "FROM {subscriptions}.subscriptions AS s ",
             "LEFT JOIN {subscriptions}.bundle_credit AS b ON b.partition = s.partition AND b.wallet_id = s.wallet_id ",
             "LEFT JOIN personal.customer AS p ON p.partition = s.partition AND p.customer_id = s.customer_id ",
-            $joins,
             "WHERE s.partition = $1 AND s.merchant_id = $2 ",
             $rest
         )
@@ -109,62 +123,53 @@ macro_rules! select_subscriptions {
 }
 
 /// A merchant's subscription by id.
-pub const FIND: &str = select_subscriptions!("", "", "AND s.subscription_id = $3");
+pub const FIND: &str = select_subscriptions!("AND s.subscription_id = $3");
 
 /// The active subscription of a merchant's customer.
 pub const FIND_ACTIVE: &str = select_subscriptions!(
-    "",
-    "",
     "AND s.customer_id = $3 AND s.status = 'active' \
      ORDER BY s.started_at DESC, s.subscription_id DESC LIMIT 1"
 );
 
 /// A merchant's subscriptions, newest first.
 pub const LIST: &str = select_subscriptions!(
-    "",
-    "",
     "AND (s.started_at, s.subscription_id) < (COALESCE($3::timestamptz, 'infinity'), $4) \
      ORDER BY s.started_at DESC, s.subscription_id DESC LIMIT $5"
 );
 
 /// A merchant's subscriptions of a status.
 pub const LIST_BY_STATUS: &str = select_subscriptions!(
-    "",
-    "",
     "AND s.status = $3 AND (s.started_at, s.subscription_id) < (COALESCE($4::timestamptz, 'infinity'), $5) \
      ORDER BY s.started_at DESC, s.subscription_id DESC LIMIT $6"
 );
 
 /// A customer's subscriptions, of any status or of one.
 pub const LIST_BY_CUSTOMER: &str = select_subscriptions!(
-    "",
-    "",
     "AND s.customer_id = $3 AND s.status = COALESCE($4, s.status) \
      AND (s.started_at, s.subscription_id) < (COALESCE($5::timestamptz, 'infinity'), $6) \
      ORDER BY s.started_at DESC, s.subscription_id DESC LIMIT $7"
 );
 
-/// A merchant's subscriptions with the fields of the older form. Deleted plans and customers keep their rows. The credit of all
-/// wallets of the page is summed in one pass and looked up by wallet: Postgres takes the page for much shorter than it is, and
-/// would join the sums to it row by row.
-pub const LIST_OLDER: &str = concat!(
-    "WITH page AS MATERIALIZED (",
-    select_subscriptions!(
-        ", t.created_at AS plan_created_at, c.created_at AS wallet_created_at, w.balance",
-        "JOIN {plans}.plans AS t ON t.partition = s.partition AND t.plan_id = s.plan_id \
-         JOIN {connections}.connections AS c ON c.partition = s.partition AND c.connection_id = s.customer_id \
-         JOIN {connections}.wallets AS w ON w.partition = s.partition AND w.wallet_id = s.wallet_id ",
-        "AND (s.started_at, s.subscription_id) < (COALESCE($3::timestamptz, 'infinity'), $4) \
-         ORDER BY s.started_at DESC, s.subscription_id DESC LIMIT $5"
-    ),
-    "), credits AS MATERIALIZED (\
-     SELECT jsonb_object_agg(sums.wallet_id, sums.credit) AS of_wallets FROM (\
-     SELECT o.wallet_id, sum(o.credit) AS credit FROM {subscriptions}.subscriptions AS o \
-     WHERE o.partition = $1 AND o.merchant_id = $2 AND o.customer_id = ANY (ARRAY(SELECT page.customer_id FROM page)) \
-     GROUP BY o.wallet_id) AS sums) \
-     SELECT page.*, (credits.of_wallets ->> page.wallet_id)::numeric AS plan_credit FROM page CROSS JOIN credits \
-     ORDER BY page.started_at DESC, page.subscription_id DESC"
-);
+/// A merchant's subscriptions with the fields of the older form. Deleted plans and customers keep their rows. The subqueries keep
+/// their `LIMIT 1`: with plain joins, Postgres takes the result for much shorter than it is, or a partition for empty that is not in
+/// its statistics, and reads all subscriptions of the merchant, or all customers of the partition, for each page.
+pub const LIST_OLDER: &str = "\
+SELECT s.subscription_id, s.customer_id, s.wallet_id, s.plan_id, s.terms, s.anchor, s.started_at, s.cancelled_at,
+       t.created_at AS plan_created_at, c.created_at AS wallet_created_at, w.balance, w.credit,
+       p.first_name, p.last_name, p.email, p.phone
+FROM {subscriptions}.subscriptions AS s
+CROSS JOIN LATERAL (
+    SELECT created_at FROM {plans}.plans WHERE partition = $1 AND plan_id = s.plan_id LIMIT 1) AS t
+CROSS JOIN LATERAL (
+    SELECT created_at FROM {connections}.connections WHERE partition = $1 AND connection_id = s.customer_id LIMIT 1) AS c
+CROSS JOIN LATERAL (
+    SELECT balance, credit FROM {connections}.wallets WHERE partition = $1 AND wallet_id = s.wallet_id LIMIT 1) AS w
+LEFT JOIN LATERAL (
+    SELECT first_name, last_name, email, phone FROM personal.customer
+    WHERE partition = $1 AND customer_id = s.customer_id LIMIT 1) AS p ON true
+WHERE s.partition = $1 AND s.merchant_id = $2
+    AND (s.started_at, s.subscription_id) < (COALESCE($3::timestamptz, 'infinity'), $4)
+ORDER BY s.started_at DESC, s.subscription_id DESC LIMIT $5";
 
 /// The subscription of a cursor.
 pub const CURSOR: &str = "SELECT started_at AS at FROM {subscriptions}.subscriptions WHERE partition = $1 AND merchant_id = $2 AND subscription_id = $3";

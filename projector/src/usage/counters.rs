@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 use farthing_core::money::exact_sum;
+use farthing_core::wide_sum::WideSum;
 use rust_decimal::Decimal;
 use tokio_postgres::Row;
 
@@ -15,27 +16,27 @@ pub struct Counters {
     /// Tokens, of both directions.
     pub tokens: Decimal,
     /// The cost of the usage at the providers' list prices, in dollars.
-    pub model_cost: Decimal,
+    pub model_cost: WideSum,
     /// Fees by the meters, in dollars.
-    pub fee_amount: Decimal,
+    pub fee_amount: WideSum,
     /// Service charges, in dollars.
-    pub service_charge_amount: Decimal,
+    pub service_charge_amount: WideSum,
     /// The parts of customers' wallets and of the merchant, in dollars.
-    pub total_request_cost: Decimal,
+    pub total_request_cost: WideSum,
     /// The part of customers' wallets, in dollars.
-    pub total_wallet_cost: Decimal,
+    pub total_wallet_cost: WideSum,
     /// The part of the merchant, in dollars.
-    pub total_merchant_cost: Decimal,
+    pub total_merchant_cost: WideSum,
 }
 
 impl Counters {
-    /// The sum of both, or none beyond 28 digits.
+    /// The sum of both, or none if it is out of range.
     #[must_use]
     pub fn plus(&self, other: &Self) -> Option<Self> {
-        let sum = |one, other| exact_sum(one, other).ok();
+        let sum = |one: WideSum, other| one.plus(other).ok();
         Some(Self {
             requests: self.requests.checked_add(other.requests)?,
-            tokens: sum(self.tokens, other.tokens)?,
+            tokens: exact_sum(self.tokens, other.tokens).ok()?,
             model_cost: sum(self.model_cost, other.model_cost)?,
             fee_amount: sum(self.fee_amount, other.fee_amount)?,
             service_charge_amount: sum(self.service_charge_amount, other.service_charge_amount)?,
@@ -51,12 +52,12 @@ impl Counters {
         let counters = Self {
             requests: i64::try_from(row.decimal("requests")?).unwrap_or(i64::MAX),
             tokens: row.decimal("tokens")?,
-            model_cost: row.decimal("model_cost")?,
-            fee_amount: row.decimal("fee_amount")?,
-            service_charge_amount: row.decimal("service_charge_amount")?,
-            total_request_cost: row.decimal("total_request_cost")?,
-            total_wallet_cost: row.decimal("total_wallet_cost")?,
-            total_merchant_cost: row.decimal("total_merchant_cost")?,
+            model_cost: row.wide_sum("model_cost")?,
+            fee_amount: row.wide_sum("fee_amount")?,
+            service_charge_amount: row.wide_sum("service_charge_amount")?,
+            total_request_cost: row.wide_sum("total_request_cost")?,
+            total_wallet_cost: row.wide_sum("total_wallet_cost")?,
+            total_merchant_cost: row.wide_sum("total_merchant_cost")?,
         };
         let number = usize::try_from((day - midnight).num_seconds() / TimeDelta::days(1).num_seconds());
         let slot = number.ok().and_then(|number| days.get_mut(number));

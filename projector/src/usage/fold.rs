@@ -55,7 +55,7 @@ impl UsageBatch {
                     self.rows.entry(Scope { merchant_id, customer_id, meter_id, starts_at: quarter(at) });
                 let sum = row.or_default();
                 // A batch has a few thousand events of at most 10^12 dollars and tokens each.
-                *sum = sum.plus(counters).expect("the sums of a batch have less than 28 digits");
+                *sum = sum.plus(counters).expect("the sums of a batch are in range");
             }
         }
     }
@@ -79,12 +79,12 @@ impl Projection for UsageBatch {
                 let counted = Counters {
                     requests: 0,
                     tokens: Decimal::from(tokens.input) + Decimal::from(tokens.output),
-                    model_cost: event.model_cost.total.decimal(),
-                    fee_amount: event.fee.amount.decimal(),
-                    service_charge_amount: event.service_charge.amount.decimal(),
-                    total_request_cost: event.total_request_cost.decimal(),
-                    total_wallet_cost: event.total_wallet_cost.decimal(),
-                    total_merchant_cost: event.total_merchant_cost.decimal(),
+                    model_cost: event.model_cost.total.into(),
+                    fee_amount: event.fee.amount.into(),
+                    service_charge_amount: event.service_charge.amount.into(),
+                    total_request_cost: event.total_request_cost.into(),
+                    total_wallet_cost: event.total_wallet_cost.into(),
+                    total_merchant_cost: event.total_merchant_cost.into(),
                 };
                 self.add(fact.merchant_id, event.parties.customer_id, event.meter_id, opened_at, &counted);
             }

@@ -1,6 +1,8 @@
 //! Adds to the sums.
 
 use farthing_core::partition::Partition;
+use farthing_core::wide_sum::WideSum;
+use rust_decimal::Decimal;
 
 use super::Counters;
 use super::fold::{Scope, UsageBatch};
@@ -25,12 +27,12 @@ unnest_rows! {
         starts_at: timestamptz = scope.starts_at,
         requests: int8 = sum.requests,
         tokens: numeric = sum.tokens,
-        model_cost: numeric = sum.model_cost,
-        fee_amount: numeric = sum.fee_amount,
-        service_charge_amount: numeric = sum.service_charge_amount,
-        total_request_cost: numeric = sum.total_request_cost,
-        total_wallet_cost: numeric = sum.total_wallet_cost,
-        total_merchant_cost: numeric = sum.total_merchant_cost,
+        model_cost: numeric = decimal(sum.model_cost),
+        fee_amount: numeric = decimal(sum.fee_amount),
+        service_charge_amount: numeric = decimal(sum.service_charge_amount),
+        total_request_cost: numeric = decimal(sum.total_request_cost),
+        total_wallet_cost: numeric = decimal(sum.total_wallet_cost),
+        total_merchant_cost: numeric = decimal(sum.total_merchant_cost),
     }
 }
 
@@ -41,4 +43,9 @@ impl WriteRows for UsageBatch {
     ) -> Result<(), tokio_postgres::Error> {
         add_up(db, batches, |batch| batch.rows.iter()).await
     }
+}
+
+fn decimal(sum: WideSum) -> Decimal {
+    // A batch has a few thousand events of at most 10^12 dollars each.
+    sum.decimal().expect("the sums of a batch have less than 28 digits")
 }

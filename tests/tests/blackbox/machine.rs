@@ -69,8 +69,8 @@ fn calls_and_connections_follow_the_open_files() {
     run(async {
         // The soft limit is raised to the hard one.
         let Some(gateway) = under(&["prlimit", "--nofile=300:1024"], &[]).await else { return };
-        let limits = chosen(&gateway, ["open_files", "max_calls", "max_connections"]);
-        assert_eq!(limits, [1_024, 109, 218]);
+        let limits = chosen(&gateway, ["open_files", "max_calls", "max_connections", "max_name_lookups"]);
+        assert_eq!(limits, [1_024, 109, 218, 16]);
         assert!(!gateway.logged().contains(DO_NOT_FIT), "{}", gateway.logged());
         let own = fs::read_to_string(format!("/proc/{}/limits", gateway.pid())).unwrap();
         let files = own.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();

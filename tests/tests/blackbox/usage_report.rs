@@ -14,6 +14,8 @@ use farthing_tests::leader;
 use farthing_tests::merchant::{Customer, Merchant, Meter, encoded, forward};
 use farthing_tests::provider::json;
 use farthing_tests::run;
+use farthing_tests::scratch::Scratch;
+use farthing_tests::side_gateway::SideGateway;
 use farthing_tests::wait::eventually;
 use rust_decimal::Decimal;
 use serde_json::{Value, json};
@@ -111,6 +113,15 @@ DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET timezone = %L', current_databa
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'";
 
+/// Sums of two days that need more than the 28 digits of a decimal, as many calls with large fees that nobody pays make them.
+const LARGE_SUMS: &str = "
+    INSERT INTO usage.quarters
+        (partition, merchant_id, customer_id, meter_id, starts_at, requests, tokens, model_cost, fee_amount,
+         service_charge_amount, total_request_cost, total_wallet_cost, total_merchant_cost)
+    VALUES
+        ($1::smallint, $2::text, '', '', '2026-03-01T10:00:00Z', 9000001, 7, 0, 9000000000000000000.0000000001, 0, 0, 0, 0),
+        ($1::smallint, $2::text, '', '', '2026-03-02T23:45:00Z', 10000000, 8, 0, 9999999999999999999.9999999998, 0, 0, 0, 0)";
+
 /// Appends facts of the past unchanged.
 struct Past(Vec<Fact>);
 
@@ -201,7 +212,10 @@ fn every_day_of_a_report_is_the_sum_of_its_requests_in_any_utc_offset() {
             let customer = [None, Some(&ada), Some(&bob)][usize::try_from(number % 3).unwrap()];
             let meter =
                 [None, Some(&words), Some(&calls), Some(&words)][usize::try_from(number % 4).unwrap()];
-            appender.submit(Past(past_call(&merchant, &mint, at, number, (customer, meter)))).await.unwrap();
+            appender
+                .submit(None, Past(past_call(&merchant, &mint, at, number, (customer, meter))))
+                .await
+                .unwrap();
         }
         stop.cancel();
         tasks.close();
@@ -332,5 +346,27 @@ fn an_invalid_report_request_is_refused_with_its_issues() {
             .expect(200);
         assert_eq!(report["start"], "2026-11-01T00:00:00.000+05:45");
         assert_eq!(report["items"].as_array().unwrap().len(), 1);
+    });
+}
+
+#[test]
+fn sums_beyond_28_digits_are_exact() {
+    run(async {
+        let instance = Instance::shared().await;
+        let scratch = Scratch::filled(instance, "large_sums", 0).await;
+        let partition = scratch.partition().await;
+        scratch.sql.execute(LARGE_SUMS, &[&partition, &scratch.merchant_id]).await.unwrap();
+        let gateway = SideGateway::on(instance, &scratch.database_url, &[]).await;
+        let path = "/v1/usage?start=2026-03-01T00:00:00Z&end=2026-03-03T00:00:00Z";
+        let request = Request::new("GET", path).bearer(&scratch.secret_key);
+        let report = request.send(gateway.address).await.unwrap().expect(200);
+        let (days, totals) = (&report["items"], &report["totals"]);
+        for name in ["total_charge", "total_fee_amount"] {
+            assert_eq!(days[0][name], "9000000000000000000.0000000001");
+            assert_eq!(days[1][name], "9999999999999999999.9999999998");
+            assert_eq!(totals[name], "18999999999999999999.9999999999");
+        }
+        let [requests, tokens] = ["total_requests", "total_usage_tokens"].map(|name| totals[name].as_u64());
+        assert_eq!((requests, tokens), (Some(19_000_001), Some(15)));
     });
 }

@@ -8,7 +8,6 @@ use super::bill::{Bill, Conditions, bill, cost_alone};
 use crate::event::{Mark, RequestMetered, RequestOpened};
 use crate::money::{Amount, Error};
 use crate::pricing::{Fee, ModelCost};
-use crate::usage::Usage;
 
 /// The amounts of a bill.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -43,14 +42,12 @@ impl RecomputedBill {
     /// Computes the bill again. It differs from [`Self::recorded`] only if the log or the program is wrong.
     pub fn of(opened: &RequestOpened, metered: &RequestMetered) -> Result<Self, Error> {
         let conditions = Conditions::of(opened);
-        let full = bill(conditions, &metered.usage, metered.tier_position);
-        // Fees that are too large are left out.
-        let may_lack_fees = metered.marks.contains(&Mark::UsageInvalid) && metered.fee == Fee::default();
-        let is_whole = |full: &Bill| metered.usage == Usage::default() && full.fee == Fee::default();
-        let mut bill = match full {
-            Ok(full) if !may_lack_fees || is_whole(&full) => full,
-            Err(error) if !may_lack_fees => return Err(error),
-            Ok(_) | Err(_) => cost_alone(conditions, &metered.usage)?,
+        // Fees that are too large are left out. Without units there is no fee, and nothing to leave out.
+        let lacks_fees = metered.marks.contains(&Mark::UsageInvalid) && metered.fee == Fee::default();
+        let mut bill = if lacks_fees {
+            cost_alone(conditions, &metered.usage)?
+        } else {
+            bill(conditions, &metered.usage, metered.tier_position)?
         };
         if metered.marks.contains(&Mark::HoldCharged) {
             bill.raise_to_hold(opened, metered.counted)?;

@@ -223,7 +223,8 @@ pub enum Mark {
     /// The usage of a call on a managed provider key did not become known, because its response could not be read, or its
     /// caller left or its gateway gave it up before: the hold was charged.
     HoldCharged,
-    /// The usage that the provider reported is more than the call could have used, and was not counted.
+    /// The usage that the provider reported is more than the call could have used, or its cost is too large, and it was not
+    /// counted; or its fee is too large, and was left out.
     UsageInvalid,
     /// The response was incomplete; the usage reported until then was charged.
     Partial,

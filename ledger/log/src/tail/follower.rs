@@ -95,7 +95,7 @@ impl Follower {
     /// The consumer went on only as far as `entry` in what it got last: the next event of its partition follows that one.
     pub fn stopped_at(&self, entry: &Entry) {
         let (batch, at) = entry.batch();
-        self.follows(batch.partition(), batch.position_of(at), batch.link(at));
+        self.follows(batch.partition(), batch.position_of(at), batch.hash_array(at));
     }
 
     /// The next events of the partition must be in the chain of the one at `position`, which has the hash `hash`.
@@ -114,7 +114,7 @@ impl Follower {
                 self.leave_other_log(partition);
                 return Err(Error::OtherLog { partition, position });
             }
-            last.insert(partition, (end.position_of(end_at), end.link(end_at)));
+            last.insert(partition, (end.position_of(end_at), end.hash_array(end_at)));
         }
         Ok(())
     }

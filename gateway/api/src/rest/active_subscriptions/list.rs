@@ -24,7 +24,7 @@ pub(super) async fn list(Merchant { merchant_id }: Merchant, reads: Reads) -> Re
     let read = async {
         while let Some(page) = pages.next() {
             let listed = query::older(connection.partition(), merchant_id, page).await?;
-            let last = listed.items.last().map(|row| row.subscription.subscription_id.to_string());
+            let last = listed.items.last().map(|row| row.subscription_id.to_string());
             pages.has_read(listed.items.len(), listed.has_more, last);
             for row in listed.items {
                 array.push(&ActiveSubscription::of_row(merchant_id, row)?)?;

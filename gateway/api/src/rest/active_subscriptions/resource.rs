@@ -64,37 +64,35 @@ struct Wallet {
 impl ActiveSubscription {
     /// The merchant's subscription of `row`. Those of one wallet show the same sum.
     pub(super) fn of_row(merchant_id: MerchantId, row: ActiveRow) -> Result<Self, ApiError> {
-        let ActiveRow { subscription, plan_credit, plan_created_at, wallet_created_at, balance } = row;
-        let credit = plan_credit.plus(subscription.bundle_credit);
-        let active_balance = credit.and_then(|credit| credit.plus(balance)).map_err(out_of_range)?;
+        let active_balance = row.balance.plus(row.credit).map_err(out_of_range)?;
         Ok(Self {
-            active_subscription_id: subscription.subscription_id,
-            subscription_id: subscription.subscription_id,
-            wallet_id: subscription.wallet_id,
-            customer_id: subscription.customer_id,
-            connection_id: subscription.customer_id,
-            subscription_config_id: subscription.plan_id,
-            plan_id: subscription.plan_id,
-            started_at: Timestamp(subscription.started_at),
-            billing_anchor: subscription.anchor.day(),
-            status: Status::of(subscription.cancelled_at),
-            created_at: Timestamp(subscription.started_at),
+            active_subscription_id: row.subscription_id,
+            subscription_id: row.subscription_id,
+            wallet_id: row.wallet_id,
+            customer_id: row.customer_id,
+            connection_id: row.customer_id,
+            subscription_config_id: row.plan_id,
+            plan_id: row.plan_id,
+            started_at: Timestamp(row.started_at),
+            billing_anchor: row.anchor.day(),
+            status: Status::of(row.cancelled_at),
+            created_at: Timestamp(row.started_at),
             subscription_config: SubscriptionConfig {
-                subscription_config_id: subscription.plan_id,
-                plan_id: subscription.plan_id,
+                subscription_config_id: row.plan_id,
+                plan_id: row.plan_id,
                 merchant_id,
-                name: subscription.terms.name,
-                period_amount: subscription.terms.period_amount,
-                rollover_type: subscription.terms.rollover_type,
-                created_at: Timestamp(plan_created_at),
+                name: row.terms.name,
+                period_amount: row.terms.period_amount,
+                rollover_type: row.terms.rollover_type,
+                created_at: Timestamp(row.plan_created_at),
             },
             wallet: Wallet {
-                wallet_id: subscription.wallet_id,
+                wallet_id: row.wallet_id,
                 active_balance,
-                created_at: Timestamp(wallet_created_at),
-                owner: subscription.contact.into(),
+                created_at: Timestamp(row.wallet_created_at),
+                owner: row.contact.into(),
             },
-            cancelled_at: subscription.cancelled_at.map(Timestamp),
+            cancelled_at: row.cancelled_at.map(Timestamp),
         })
     }
 }

@@ -4,8 +4,8 @@
 
 use chrono::{DateTime, Days, FixedOffset, NaiveDate, SecondsFormat};
 use farthing_core::money::Amount;
+use farthing_core::wide_sum::WideSum;
 use farthing_projector::usage::Counters;
-use rust_decimal::Decimal;
 use serde::{Serialize, Serializer};
 use utoipa::ToSchema;
 
@@ -38,31 +38,21 @@ struct Shown {
     total_requests: i64,
     total_usage_tokens: ExactNumber,
     #[schema(value_type = Amount)]
-    total_cost: Total,
+    total_cost: WideSum,
     #[schema(value_type = Amount)]
-    total_charge: Total,
+    total_charge: WideSum,
     #[schema(value_type = Amount)]
-    total_usage_cost: Total,
+    total_usage_cost: WideSum,
     #[schema(value_type = Amount)]
-    total_fee_amount: Total,
+    total_fee_amount: WideSum,
     #[schema(value_type = Amount)]
-    total_service_charge_amount: Total,
+    total_service_charge_amount: WideSum,
     #[schema(value_type = Amount)]
-    total_request_cost: Total,
+    total_request_cost: WideSum,
     #[schema(value_type = Amount)]
-    total_wallet_cost: Total,
+    total_wallet_cost: WideSum,
     #[schema(value_type = Amount)]
-    total_merchant_cost: Total,
-}
-
-/// A sum of amounts, of any size, with ten fractional digits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Total(Decimal);
-
-impl Serialize for Total {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&format_args!("{:.10}", self.0))
-    }
+    total_merchant_cost: WideSum,
 }
 
 /// An instant in the offset of `start`.
@@ -76,7 +66,7 @@ impl Serialize for Local {
 }
 
 impl Usage {
-    /// The report of `days` from `start` to `end`, or `None` if a sum exceeds 28 digits.
+    /// The report of `days` from `start` to `end`, or `None` if a sum is out of range.
     pub(super) fn of(
         start: DateTime<FixedOffset>,
         end: DateTime<FixedOffset>,
@@ -94,33 +84,37 @@ impl From<&Counters> for Shown {
         Self {
             total_requests: counters.requests,
             total_usage_tokens: ExactNumber(counters.tokens),
-            total_cost: Total(counters.model_cost),
-            total_charge: Total(counters.fee_amount),
-            total_usage_cost: Total(counters.model_cost),
-            total_fee_amount: Total(counters.fee_amount),
-            total_service_charge_amount: Total(counters.service_charge_amount),
-            total_request_cost: Total(counters.total_request_cost),
-            total_wallet_cost: Total(counters.total_wallet_cost),
-            total_merchant_cost: Total(counters.total_merchant_cost),
+            total_cost: counters.model_cost,
+            total_charge: counters.fee_amount,
+            total_usage_cost: counters.model_cost,
+            total_fee_amount: counters.fee_amount,
+            total_service_charge_amount: counters.service_charge_amount,
+            total_request_cost: counters.total_request_cost,
+            total_wallet_cost: counters.total_wallet_cost,
+            total_merchant_cost: counters.total_merchant_cost,
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use rust_decimal::Decimal;
+
     use super::*;
 
     #[test]
     fn days_follow_on_each_other_and_sum_to_the_totals() {
-        let day =
-            |fee: &str| Counters { requests: 1, fee_amount: fee.parse().unwrap(), ..Counters::default() };
+        let day = |fee: &str| {
+            let fee: Decimal = fee.parse().unwrap();
+            Counters { requests: 1, fee_amount: fee.try_into().unwrap(), ..Counters::default() }
+        };
         let start = DateTime::parse_from_rfc3339("2026-02-28T23:00:00+05:45").unwrap();
-        let days = vec![day("0.0000000001"), Counters::default(), day("99999999999999")];
+        let days = vec![day("0.0000000001"), Counters::default(), day("9000000000000000000")];
         let shown = serde_json::to_value(Usage::of(start, start, &days).unwrap()).unwrap();
         let dates: Vec<_> = shown["items"].as_array().unwrap().iter().map(|item| &item["date"]).collect();
         assert_eq!(dates, ["2026-02-28", "2026-03-01", "2026-03-02"]);
         assert_eq!(shown["items"][1]["total_fee_amount"], "0.0000000000");
-        assert_eq!(shown["totals"]["total_charge"], "99999999999999.0000000001");
+        assert_eq!(shown["totals"]["total_charge"], "9000000000000000000.0000000001");
         assert_eq!(shown["totals"]["total_requests"], 2);
         assert_eq!(shown["start"], "2026-02-28T23:00:00.000+05:45");
     }
