@@ -37,6 +37,7 @@ mod payments;
 mod presentations;
 mod priced_apart;
 mod proxies;
+mod queue;
 mod reads;
 mod rebuilds;
 mod recorded_keys;

@@ -114,6 +114,37 @@ fn a_model_in_the_path_does_not_excuse_a_body_that_cannot_be_read() {
     });
 }
 
+#[test]
+fn a_body_that_can_be_read_as_asking_for_no_usage_is_refused() {
+    run(async {
+        let managed = Managed::start(&[]).await;
+        let at = managed.openai.endpoint_ending("/v1/chat/completions", |_| json(200, &json!({})));
+        let bodies = [
+            (
+                r#""stream":true,"stream_options":{"include_usage":false,"include_usage":true}"#,
+                "stream_options",
+            ),
+            (
+                r#""stream":true,"stream_options":{"include_usage":true,"include_usage":false}"#,
+                "stream_options",
+            ),
+            (
+                r#""stream":true,"stream_options":{"include_usage":true,"Include_Usage":false}"#,
+                "stream_options",
+            ),
+            (
+                r#""stream":true,"stream_options":{"include_usage":true},"stream_options":null"#,
+                "stream_options",
+            ),
+            (r#""stream":false,"stream":true"#, "stream"),
+        ]
+        .map(|(members, member)| {
+            (format!(r#"{{"model":"gpt-4o","messages":[],{members}}}"#).into_bytes(), member)
+        });
+        are_refused(&managed, &at, "application/json", &bodies).await;
+    });
+}
+
 /// What a reader of JSON refuses, as members of a function beside a tool that is priced apart.
 fn unreadable_functions() -> [String; 3] {
     let deep = format!("{}{}", "[".repeat(130), "]".repeat(130));
