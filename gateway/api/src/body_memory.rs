@@ -25,8 +25,8 @@ const FOR_BASES: usize = 64 * MIB;
 /// What a merchant gets first of a kind, in units: enough for a body of 1 MiB and its converted form.
 const BASE: usize = 2 * MIB;
 
-/// What all bodies take beyond that, in units. So all of them take 256 MiB. A conversion needs up to three times as much for
-/// a moment.
+/// What all bodies take beyond that, in units. So all of them take 256 MiB. What conversions need for a moment has a bound
+/// of its own.
 const BEYOND: usize = 128 * MIB;
 
 /// What of [`BEYOND`] requests leave to responses, and responses to requests, in units. A response has been paid for, so

@@ -13,6 +13,13 @@ use crate::path::Path;
 /// The most bytes of a name that is repeated: an id of an answer is in each of its events and items.
 pub(crate) const MAX_NAME_BYTES: usize = 512;
 
+/// The most bytes of the id of an answer that are written, which is in each event. Providers' own ids have up to 70; some
+/// gateways make longer ones.
+const MAX_WRITTEN_ID: usize = 128;
+
+/// The same of a model, such as an ARN of Bedrock (up to 150) or a path of files.
+const MAX_WRITTEN_MODEL: usize = 256;
+
 /// A value with its path, such as `messages[2].content`.
 #[derive(Debug)]
 pub(crate) struct Field {
@@ -169,6 +176,16 @@ impl Fields {
         field.text().map(Some)
     }
 
+    /// Takes the id of an answer. Of a long one the end is left, which differs where ids begin in the same way.
+    pub(crate) fn answer_id(&mut self, name: &str) -> Result<String, RequestError> {
+        Ok(end_of(self.name(name)?.unwrap_or_default(), MAX_WRITTEN_ID))
+    }
+
+    /// Takes the model of an answer. Of a long one the end is left.
+    pub(crate) fn answer_model(&mut self, name: &str) -> Result<String, RequestError> {
+        Ok(end_of(self.name(name)?.unwrap_or_default(), MAX_WRITTEN_MODEL))
+    }
+
     /// Takes a whole number.
     pub(crate) fn unsigned(&mut self, name: &str) -> Result<Option<u64>, RequestError> {
         self.take(name).map(Field::unsigned).transpose()
@@ -221,6 +238,15 @@ impl Fields {
     }
 }
 
+/// The last bytes of a text, at most so many, without a part of a character.
+fn end_of(mut text: String, most: usize) -> String {
+    let mut from = text.len().saturating_sub(most);
+    while !text.is_char_boundary(from) {
+        from += 1;
+    }
+    text.split_off(from)
+}
+
 /// `inlineData` for `inline_data`.
 fn camel_case(name: &str) -> String {
     let mut words = name.split('_');
@@ -236,4 +262,17 @@ fn camel_case(name: &str) -> String {
 /// Refuses a value that a format does not know.
 pub(crate) fn unknown<T>(field: &str, value: &str) -> Result<T, RequestError> {
     Err(RequestError::Unsupported { field: field.to_owned(), why: format!("`{value}` is not known") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_long_id_the_end_is_left() {
+        assert_eq!(end_of("resp_1".to_owned(), 6), "resp_1");
+        assert_eq!(end_of("resp_12".to_owned(), 6), "esp_12");
+        assert_eq!(end_of("aé12".to_owned(), 3), "12");
+        assert_eq!(end_of(String::new(), 3), "");
+    }
 }

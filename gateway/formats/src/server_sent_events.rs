@@ -30,7 +30,7 @@ impl EventReader {
             self.after_return = false;
             rest = rest.strip_prefix(b"\n").unwrap_or(rest);
         }
-        while let Some(at) = rest.iter().position(|byte| matches!(byte, b'\r' | b'\n')) {
+        while let Some(at) = end_of_line(rest) {
             self.add(&rest[..at])?;
             let is_return = rest[at] == b'\r';
             rest = &rest[at + 1..];
@@ -41,6 +41,29 @@ impl EventReader {
             self.end_line(&mut event)?;
         }
         self.add(rest)
+    }
+
+    /// The bytes that are read when these come: with them, of the event that has not ended yet, the line or all of it, if
+    /// one of them ends.
+    pub(crate) fn ended_bytes(&self, bytes: &[u8]) -> usize {
+        let mut rest = bytes;
+        if self.after_return {
+            rest = rest.strip_prefix(b"\n").unwrap_or(rest);
+        }
+        let (mut before, mut ended) = (self.line.len(), 0);
+        while let Some(at) = end_of_line(rest) {
+            if before + at == 0 {
+                return self.kept_bytes() + bytes.len();
+            }
+            ended = self.line.len();
+            before = 0;
+            let is_return = rest[at] == b'\r';
+            rest = &rest[at + 1..];
+            if is_return {
+                rest = rest.strip_prefix(b"\n").unwrap_or(rest);
+            }
+        }
+        ended + bytes.len()
     }
 
     /// The bytes of the event that has not ended yet.
@@ -86,6 +109,11 @@ impl EventReader {
     }
 }
 
+/// The place of the next byte that ends a line.
+fn end_of_line(bytes: &[u8]) -> Option<usize> {
+    bytes.iter().position(|byte| matches!(byte, b'\r' | b'\n'))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -110,6 +138,37 @@ mod tests {
         assert_eq!(events(&[stream.as_bytes()]), ["a\nb", "", "c"]);
         let single: Vec<&[u8]> = stream.as_bytes().chunks(1).collect();
         assert_eq!(events(&single), ["a\nb", "", "c"]);
+    }
+
+    #[test]
+    fn what_is_read_is_what_ends() {
+        let kept: [(&[u8], usize, usize); 5] = [
+            (b"", 0, 0),
+            (b"data: 0123456789", 16, 16),
+            (b"data: 0123456789\r", 0, 10),
+            (b"data: 0123456789\r\n", 0, 10),
+            (b"data: 0123456789\n: 12", 4, 14),
+        ];
+        for (before, of_line, of_event) in kept {
+            let mut reader = EventReader::default();
+            reader.feed(before, |_| Ok(())).unwrap();
+            let read = |bytes: &[u8]| reader.ended_bytes(bytes) - bytes.len();
+            for (bytes, expected) in
+                [(&b""[..], 0), (b"x", 0), (b":\n", of_line), (b"x\r\n", of_line), (b":\r:\n:", of_line)]
+            {
+                assert_eq!(read(bytes), expected, "{before:?} {bytes:?}");
+            }
+            for bytes in [&b"x\n\n"[..], b"x\r\r", b"x\r\n\r\n", b"x\n\ny\n", b":\n\r"] {
+                assert_eq!(read(bytes), of_event, "{before:?} {bytes:?}");
+            }
+        }
+        // The line feed belongs to the carriage return before it.
+        let mut reader = EventReader::default();
+        reader.feed(b"data: 0123456789\r", |_| Ok(())).unwrap();
+        assert_eq!((reader.ended_bytes(b"\n"), reader.ended_bytes(b"\n\n")), (1, 12));
+        // Nothing is kept of an event that has ended, however often its end is repeated.
+        reader.feed(b"\n\n", |_| Ok(())).unwrap();
+        assert_eq!(reader.ended_bytes(b"\n"), 1);
     }
 
     #[test]

@@ -4,11 +4,11 @@ use crate::answer::Answer;
 use crate::conversation::Part;
 use crate::delta::{Delta, Events, StreamWriter};
 use crate::error::ResponseError;
-use crate::stream_converter::check_count;
+use crate::stream_converter::{MAX_PARTS, check_count};
 
 /// The events of `answer`. Each part is one piece.
 pub(crate) fn events_of(answer: Answer, writer: &mut dyn StreamWriter) -> Result<Vec<u8>, ResponseError> {
-    check_count(answer.parts.len(), "body")?;
+    check_count(answer.parts.len(), MAX_PARTS, "body")?;
     let deltas = deltas(answer);
     let mut out = Events::default();
     for delta in deltas {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use farthing_tests::client::{Connection, Request, Response};
 use farthing_tests::merchant::{Merchant, forward};
-use farthing_tests::process::{resident_kib, threads};
+use farthing_tests::process::{peak_resident_kib, resident_kib, threads};
 use farthing_tests::provider::{
     Endpoint, Gate, Step, chunk, event_stream, head, json as answer_json, last_chunk,
 };
@@ -204,6 +204,46 @@ const UNIT_BYTES: usize = 64 * 1024;
 /// A number of threads that does not change for so long is the usual one.
 const CALM: Duration = Duration::from_millis(500);
 
+/// Calls of these merchants whose responses have come but for their last bytes, which come when the gate opens. Each
+/// returns the place of its merchant.
+async fn held_responses(
+    gateway: &SideGateway,
+    callers: &[&Merchant],
+    answer: &Value,
+) -> (Gate, JoinSet<(usize, Response)>) {
+    let answer = answer.to_string();
+    let (begin, end) = answer.split_at(answer.len() - 1);
+    let units = (begin.len() - FREE_BYTES).div_ceil(UNIT_BYTES);
+    let held = (callers.len() * units * UNIT_BYTES).to_string();
+    let gate = Gate::default();
+    let length = answer.len().to_string();
+    let headers = [("Content-Type", "application/json"), ("Content-Length", length.as_str())];
+    let steps = vec![
+        head(200, &headers),
+        Step::Bytes(begin.as_bytes().to_vec()),
+        Step::Wait(gate.clone()),
+        Step::Bytes(end.as_bytes().to_vec()),
+    ];
+    let provider = &callers[0].instance.provider;
+    let endpoint = provider.endpoint_ending("/chat/completions", move |_| steps.clone());
+    let messages = json!([{"role": "user", "content": "Hi"}]);
+    let body = json!({"model": "m", "max_tokens": 9, "messages": messages});
+    let (mut calls, to) = (JoinSet::new(), gateway.address);
+    for (place, merchant) in callers.iter().enumerate() {
+        let call = Request::new("POST", format!("/v1/rewrite/anthropic/{}", endpoint.url))
+            .json(&body)
+            .bearer(&merchant.secret_key);
+        calls.spawn(async move { (place, call.send(to).await.unwrap()) });
+    }
+    within(PATIENCE, "the responses are collected", async || {
+        let memory = scrape(gateway.operator).await;
+        let taken = memory.values("farthing_long_body_memory_bytes", &[("kind", "response")]);
+        taken.iter().map(f64::to_string).eq([held.clone()]).then_some(())
+    })
+    .await;
+    (gate, calls)
+}
+
 #[test]
 fn long_responses_of_a_merchant_are_converted_a_few_at_a_time_and_all_are_charged() {
     run(async {
@@ -214,39 +254,10 @@ fn long_responses_of_a_merchant_are_converted_a_few_at_a_time_and_all_are_charge
             "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
             "usage": {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4, "tokens": 3},
         });
-        let answer = answer.to_string();
-        let (begin, end) = answer.split_at(answer.len() - 1);
-        let units = (begin.len() - FREE_BYTES).div_ceil(UNIT_BYTES);
-        let held = (LONG_RESPONSES * units * UNIT_BYTES).to_string();
-        let gate = Gate::default();
-        let length = answer.len().to_string();
-        let headers = [("Content-Type", "application/json"), ("Content-Length", length.as_str())];
-        let steps = vec![
-            head(200, &headers),
-            Step::Bytes(begin.as_bytes().to_vec()),
-            Step::Wait(gate.clone()),
-            Step::Bytes(end.as_bytes().to_vec()),
-        ];
-        let endpoint =
-            scene.attacker.instance.provider.endpoint_ending("/chat/completions", move |_| steps.clone());
-        let messages = json!([{"role": "user", "content": "Hi"}]);
-        let body = json!({"model": "m", "max_tokens": 9, "messages": messages});
-        let (mut calls, to) = (JoinSet::new(), scene.gateway.address);
-        for _ in 0..LONG_RESPONSES {
-            let call = Request::new("POST", format!("/v1/rewrite/anthropic/{}", endpoint.url))
-                .json(&body)
-                .bearer(&scene.attacker.secret_key);
-            calls.spawn(async move { call.send(to).await.unwrap() });
-        }
-        within(PATIENCE, "the responses are collected", async || {
-            let memory = scrape(scene.gateway.operator).await;
-            let taken = memory.values("farthing_long_body_memory_bytes", &[("kind", "response")]);
-            taken.iter().map(f64::to_string).eq([held.clone()]).then_some(())
-        })
-        .await;
+        let (gate, calls) = held_responses(&scene.gateway, &[&scene.attacker; LONG_RESPONSES], &answer).await;
         let before = settled(CALM, async || threads(scene.gateway.pid())).await;
         gate.open();
-        let responses = calls.join_all().await;
+        let responses: Vec<_> = calls.join_all().await.into_iter().map(|(_, response)| response).collect();
         // A conversion takes a thread of its own. Threads that nobody needs any more stay for some seconds.
         let after = threads(scene.gateway.pid());
         assert!(after < before + LONG_RESPONSES / 2, "{before} threads became {after}");
@@ -255,6 +266,110 @@ fn long_responses_of_a_merchant_are_converted_a_few_at_a_time_and_all_are_charge
             assert_eq!(converted["content"][0]["text"].as_str().map(str::len), Some(2 * MIB));
             assert_eq!(scene.attacker.charged(response).await["usage"]["tokens"]["input"], 3);
         }
+        scene.goes_on().await;
+    });
+}
+
+/// Streams that send line feeds, of a merchant each, and the line feeds of each.
+const STREAMS: usize = 8;
+const LINE_FEEDS: usize = 20_000;
+
+#[test]
+fn line_feeds_after_a_long_text_take_no_threads() {
+    run(async {
+        let scene = Scene::start().await;
+        let delta = |delta: Value| event(&json!({"id": "i", "model": "m", "choices": [{"delta": delta}]}));
+        // No event is long by itself, but the client gets all of them again at the end.
+        let text = vec![delta(json!({"content": "x".repeat(32 * 1024)})); 10];
+        let last = event(&json!({"choices": [{"delta": {}, "finish_reason": "stop"}]}));
+        let mut steps = vec![event_stream()];
+        steps.extend(text.iter().map(chunk));
+        // The usual number of threads is read once all of them have begun.
+        let gate = Gate::default();
+        steps.push(Step::Wait(gate.clone()));
+        steps.push(Step::Bytes(b"1\r\n\n\r\n".repeat(LINE_FEEDS)));
+        steps.extend([chunk(last), chunk(b"data: [DONE]\n\n"), last_chunk()]);
+        let endpoint =
+            scene.attacker.instance.provider.endpoint_ending("/chat/completions", move |_| steps.clone());
+        let (mut calls, to) = (JoinSet::new(), scene.gateway.address);
+        for _ in 0..STREAMS {
+            // Each merchant has turns of its own.
+            let attacker = Merchant::funded("1").await;
+            let call = streamed_call("openai", &endpoint.url).bearer(&attacker.secret_key);
+            calls.spawn(async move { call.send(to).await.unwrap() });
+        }
+        within(PATIENCE, "all streams have begun", async || {
+            (endpoint.calls().len() == STREAMS).then_some(())
+        })
+        .await;
+        let before = settled(CALM, async || threads(scene.gateway.pid())).await;
+        gate.open();
+        for response in calls.join_all().await {
+            assert!(response.complete && response.text().contains("event: response.completed\n"));
+        }
+        // Each may have had one, to repeat its text. Threads that nobody needs any more stay for some seconds.
+        let after = threads(scene.gateway.pid());
+        assert!(after < before + 4 * STREAMS, "{before} threads became {after}");
+        scene.goes_on().await;
+    });
+}
+
+/// The most bytes that a byte of a small event may become.
+const MAY_BECOME: usize = 64;
+
+#[test]
+fn small_events_become_a_bounded_number_of_bytes_with_an_id_of_any_length() {
+    run(async {
+        let scene = Scene::start().await;
+        // A client of Responses gets four events of each change between text and refusal, each with the id.
+        let delta = event(&json!({"choices": [{"delta": {"content": "a", "refusal": "a"}}]}));
+        let begin = event(&json!({"id": "i".repeat(500), "model": "m", "choices": []}));
+        let last = event(&json!({"choices": [{"delta": {}, "finish_reason": "stop"}]}));
+        let sent = [begin, delta.repeat(1_000), last, b"data: [DONE]\n\n".to_vec()].concat();
+        let length = sent.len();
+        let endpoint = streaming(&scene.attacker, "/chat/completions", vec![sent]);
+        let response = scene.send(streamed_call("openai", &endpoint.url)).await;
+        assert!(response.complete && response.text().contains("event: response.completed\n"));
+        let times = response.body.len() / length;
+        assert!(times < MAY_BECOME, "each byte became {times}");
+        scene.goes_on().await;
+    });
+}
+
+/// Merchants whose responses with many values come to their end together, the responses of each, and the lists in one of
+/// them: 2 MB, which become 80 MB of values.
+const WITH_MANY_VALUES: usize = 15;
+const RESPONSES_OF_EACH: usize = 2;
+const LISTS: usize = 495_000;
+
+/// What the gateway may take more for them at any time, in KiB. All of them at once would take 2.4 GB.
+const MAY_PEAK: u64 = 500 * 1024;
+
+#[test]
+fn responses_with_many_values_wait_for_memory_and_all_are_charged() {
+    run(async {
+        let scene = Scene::start().await;
+        let mut merchants = Vec::new();
+        for _ in 0..WITH_MANY_VALUES {
+            merchants.push(Merchant::funded("10").await);
+        }
+        let message = json!({"role": "assistant", "content": vec![[0]; LISTS]});
+        let answer = json!({
+            "id": "c", "object": "chat.completion", "created": 1, "model": "m",
+            "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+            "usage": {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4, "tokens": 3},
+        });
+        let callers: Vec<_> =
+            merchants.iter().flat_map(|merchant| std::iter::repeat_n(merchant, RESPONSES_OF_EACH)).collect();
+        let (gate, calls) = held_responses(&scene.gateway, &callers, &answer).await;
+        gate.open();
+        for (place, response) in calls.join_all().await {
+            // It cannot be converted, and has been paid for.
+            assert_eq!(response.status, 502, "{}", response.text());
+            assert_eq!(callers[place].charged(&response).await["usage"]["tokens"]["input"], 3);
+        }
+        let taken = peak_resident_kib(scene.gateway.pid()).saturating_sub(scene.before);
+        assert!(taken < MAY_PEAK, "it took {taken} KiB");
         scene.goes_on().await;
     });
 }

@@ -40,7 +40,7 @@ gateway_limits! {
     NameLookups = "look-ups of host names",
     /// Open connections to providers.
     ProviderConnections = "open connections to providers",
-    /// Memory of long bodies.
+    /// Memory of long bodies, or of their conversions.
     BodyMemory = "memory of long bodies",
     /// One merchant's share of the memory of long bodies.
     BodyMemoryOfMerchant = "memory of one merchant's long bodies",

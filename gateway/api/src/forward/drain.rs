@@ -9,7 +9,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::drain_slots::DrainSlot;
-use super::provider_response::{Passed, ProviderResponse};
+use super::provider_response::{Come, Passed, ProviderResponse};
+use super::response_recorder::ResponseRecorder;
 use super::settlement::ResponseEnd;
 
 /// How long a call goes on after its caller has disconnected.
@@ -38,7 +39,7 @@ impl ReadingOn {
 /// Reads the response to its end if a drain slot is free, as long as it has the slot and at most for the drain window, and
 /// settles the call.
 pub(super) async fn drain(mut response: ProviderResponse) {
-    response.change.leave();
+    response.leave();
     let forwarder = Arc::clone(&response.forwarder);
     let (reading_on, call) = (response.reading_on.take(), response.call);
     let reading_on = reading_on.or_else(|| forwarder.drain_slot(call).map(ReadingOn::begin));
@@ -48,6 +49,7 @@ pub(super) async fn drain(mut response: ProviderResponse) {
         }
         None => ResponseEnd::CALLER_GONE,
     };
+    let end = end_of(end, response.come.as_ref(), &mut response.recorder);
     drop(reading_on);
     // The settlement logs its own outcome; no caller is left to report it to.
     let _ = response.settle(end).await;
@@ -66,6 +68,16 @@ async fn within_window(
     }
 }
 
+/// The end of a response that is read no more. One that has come to its end and waits only to be converted is complete, but is
+/// not recorded: the rest of it is not made.
+fn end_of(end: ResponseEnd, come: Option<&Come>, recorder: &mut Option<ResponseRecorder>) -> ResponseEnd {
+    if let Some(Come::End(_)) = come {
+        *recorder = None;
+        return ResponseEnd::Complete;
+    }
+    end
+}
+
 async fn read_to_end(response: &mut ProviderResponse) -> ResponseEnd {
     loop {
         poll_fn(|cx| response.poll_ready(cx)).await;
@@ -82,7 +94,11 @@ async fn read_to_end(response: &mut ProviderResponse) -> ResponseEnd {
 mod tests {
     use std::future::{pending, ready};
 
+    use bytes::Bytes;
+    use farthing_core::idempotency::ClaimId;
     use farthing_core::ids::MerchantId;
+    use http::{HeaderMap, StatusCode};
+    use http_body::Frame;
     use tokio::time::sleep;
     use ulid::Ulid;
 
@@ -107,6 +123,25 @@ mod tests {
         let late = within_window(pending(), reading_on.over(), &stop);
         assert_eq!(late.await, ResponseEnd::CALLER_GONE, "its time began when its caller left");
         assert_eq!(started.elapsed(), Duration::from_mins(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_response_that_waits_only_to_be_converted_is_complete_when_its_time_is_over() {
+        let piece = || Frame::data(Bytes::from_static(b"x"));
+        for (come, is_whole) in [
+            (Some(Come::End(None)), true),
+            (Some(Come::End(Some(piece()))), true),
+            (Some(Come::Inner(piece())), false),
+            (None, false),
+        ] {
+            let claim = ClaimId::stored("claim".to_owned());
+            let mut recorder = Some(ResponseRecorder::new(claim, true, StatusCode::OK, &HeaderMap::new()));
+            let (stop, reading_on) = (CancellationToken::new(), reading_on());
+            let late = within_window(pending(), reading_on.over(), &stop).await;
+            let end = end_of(late, come.as_ref(), &mut recorder);
+            let expected = if is_whole { ResponseEnd::Complete } else { ResponseEnd::CALLER_GONE };
+            assert_eq!((end, recorder.is_none()), (expected, is_whole));
+        }
     }
 
     #[tokio::test(start_paused = true)]

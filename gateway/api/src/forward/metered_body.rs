@@ -122,6 +122,9 @@ impl MeteredBody {
 
     /// Reads the provider's response to its end, which nobody gets, and does not wait for the settlement.
     pub(super) async fn read_to_end(&mut self) {
+        if let ResponsePhase::Streaming(response) = &mut self.phase {
+            response.leave();
+        }
         let is_read = |body: &Self| !matches!(body.phase, ResponsePhase::Streaming(_));
         while !is_read(self) {
             poll_fn(|cx| match self.poll_next(cx) {

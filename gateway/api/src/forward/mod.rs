@@ -9,6 +9,7 @@ mod call_times;
 mod call_trace;
 mod called_endpoint;
 mod caller_pauses;
+mod conversion_memory;
 mod conversion_turns;
 mod credential;
 mod drain;

@@ -15,6 +15,9 @@ pub(super) const MAX_FIRST_PIECE: usize = 64 * 1024;
 /// The most bytes of each further piece: what is scanned and filtered in one step, before other tasks run.
 const MAX_PIECE: usize = 16 * 1024;
 
+/// The most bytes of a piece whose events are converted. Each byte may become about 60.
+const MAX_CONVERTED_PIECE: usize = 2 * 1024;
+
 /// A body that comes in pieces.
 #[derive(Debug)]
 pub(super) struct Pieces<B> {
@@ -30,7 +33,16 @@ pub(super) struct Pieces<B> {
 
 impl<B: Body<Data = Bytes> + Unpin> Pieces<B> {
     pub(super) const fn new(body: B, turn: Turn) -> Self {
-        Self { body, turn, rest: Bytes::new(), max: MAX_FIRST_PIECE, is_paused: false }
+        Self::begin(body, turn, MAX_FIRST_PIECE)
+    }
+
+    /// A body whose events are converted as they come.
+    pub(super) const fn converted(body: B, turn: Turn) -> Self {
+        Self::begin(body, turn, MAX_CONVERTED_PIECE)
+    }
+
+    const fn begin(body: B, turn: Turn, max: usize) -> Self {
+        Self { body, turn, rest: Bytes::new(), max, is_paused: false }
     }
 
     /// Ready once other tasks have run since the piece before, if it was a part of a long frame.
@@ -61,9 +73,14 @@ impl<B: Body<Data = Bytes> + Unpin> Pieces<B> {
         ready!(self.turn.poll(cx));
         let piece = self.rest.split_to(self.rest.len().min(self.max));
         self.turn.passed(piece.len());
-        self.max = MAX_PIECE;
+        self.max = self.max.min(MAX_PIECE);
         self.is_paused = !self.rest.is_empty();
         Poll::Ready(Some(Ok(Frame::data(piece))))
+    }
+
+    /// So many bytes were written for the caller beyond those that came.
+    pub(super) const fn written(&mut self, bytes: usize) {
+        self.turn.written(bytes);
     }
 
     /// Whether a piece has come and not passed.
@@ -128,6 +145,17 @@ mod tests {
             assert_eq!((count, pauses), (count_of, count_of.saturating_sub(1)), "{length} bytes");
             assert_eq!(read, long.slice(..length), "{length} bytes");
         }
+    }
+
+    #[tokio::test]
+    async fn what_is_converted_comes_in_short_pieces() {
+        let long = Full::new(Bytes::from(vec![0; MAX_CONVERTED_PIECE * 3]));
+        let mut body = Pieces::converted(long, Turns::default().body_of(merchant(1)));
+        for _ in 0..3 {
+            let frame = poll_fn(|cx| body.poll_piece(cx)).await.unwrap().unwrap();
+            assert_eq!(frame.into_data().unwrap().len(), MAX_CONVERTED_PIECE);
+        }
+        assert!(poll_fn(|cx| body.poll_piece(cx)).await.is_none());
     }
 
     #[tokio::test]

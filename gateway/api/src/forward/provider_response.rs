@@ -94,7 +94,7 @@ pub(super) struct ProviderResponse {
     pub(super) framing: BodyFraming,
     /// The usage that it may report.
     pub(super) usage_limit: UsageLimit,
-    /// How long the caller has held the response up.
+    /// How long the caller, or waits to be converted, have held the response up.
     pub(super) caller_pauses: CallerPauses,
     pub(super) times: CallTimes,
     pub(super) exchange: Exchange,
@@ -188,23 +188,42 @@ impl ProviderResponse {
                 Some(Err(error)) => return Poll::Ready(Err(error)),
             },
         };
-        let work = match &come {
-            Come::Inner(frame) => self.change.work_on(data_of(frame)),
-            Come::End(last) => self.change.work_at_end(last.as_ref().map(data_of).unwrap_or_default()),
+        let data = match &come {
+            Come::Inner(frame) => data_of(frame),
+            Come::End(last) => last.as_ref().map(data_of).unwrap_or_default(),
         };
-        let Poll::Ready(turn) = self.conversions.poll(cx, work) else {
+        let work = match &come {
+            Come::Inner(_) => self.change.work_on(data),
+            Come::End(_) => self.change.work_at_end(data),
+        };
+        let turn = self.conversions.poll(cx, work, || self.change.extent(data, work));
+        if let Come::Inner(_) = come {
+            self.caller_pauses.conversion_asked(&turn);
+        }
+        let Poll::Ready(turn) = turn else {
             self.come = Some(come);
             return Poll::Pending;
         };
         let passed = match come {
             Come::Inner(frame) => {
                 let bytes = data_of(&frame).len();
-                Passed::Inner(self.pass(frame), bytes)
+                let passed = self.pass(frame);
+                let written = passed.as_ref().map_or(0, |frame| data_of(frame).len());
+                self.upstream.written(written.saturating_sub(bytes));
+                if self.change.is_ending() {
+                    self.come = Some(Come::Inner(Frame::data(Bytes::new())));
+                }
+                Passed::Inner(passed, bytes)
             }
             Come::End(last) => Passed::End(self.end(last)),
         };
         drop(turn);
         Poll::Ready(Ok(passed))
+    }
+
+    /// No caller is left to get what comes.
+    pub(super) fn leave(&mut self) {
+        self.change.leave(self.recorder.as_ref().is_some_and(ResponseRecorder::records));
     }
 
     /// Whether something has come and not passed.

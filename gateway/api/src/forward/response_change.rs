@@ -7,6 +7,7 @@ use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, He
 use http::{HeaderName, StatusCode};
 use http_body::Frame;
 
+use super::conversion_memory::Extent;
 use super::headers::{is_event_stream, is_plain_event_stream, without_digests};
 use super::key_mask::KeyMask;
 use super::usage::{ChunkFilter, is_uncompressed};
@@ -14,6 +15,9 @@ use crate::body_memory::{MemoryFull, MemoryShare, beside_others};
 
 /// The longest response that is converted whole, in bytes.
 const MAX_WHOLE_RESPONSE: usize = 32 * 1024 * 1024;
+
+/// What a byte of a whole response is counted for if it becomes events: each small part becomes several.
+const WORK_OF_EVENTS: usize = 16;
 
 /// Headers of a provider about its own representation of the response.
 const OF_THE_REPRESENTATION: [HeaderName; 4] = [
@@ -94,6 +98,8 @@ pub(super) struct Whole {
     /// Masks the managed provider key in an error.
     mask: Option<KeyMask>,
     collected: Vec<u8>,
+    /// That of what is collected.
+    extent: Extent,
     share: MemoryShare,
 }
 
@@ -135,7 +141,15 @@ impl ResponseChange {
                     let converter = conversion.stream();
                     return Self::Events(Box::new(ConvertedEvents { converter, has_passed: false, share }));
                 }
-                Self::Whole(Box::new(Whole { conversion, form, status, mask, collected: Vec::new(), share }))
+                Self::Whole(Box::new(Whole {
+                    conversion,
+                    form,
+                    status,
+                    mask,
+                    collected: Vec::new(),
+                    extent: Extent::default(),
+                    share,
+                }))
             }
         }
     }
@@ -151,10 +165,20 @@ impl ResponseChange {
         matches!(self, Self::Whole(_) | Self::Events(_) | Self::Failed(_))
     }
 
+    /// Whether events are converted as they come.
+    pub(super) const fn is_in_events(&self) -> bool {
+        matches!(self, Self::Events(_))
+    }
+
+    /// Whether something passes with the next piece, also with one of no bytes.
+    pub(super) const fn is_ending(&self) -> bool {
+        matches!(self, Self::Events(events) if events.converter.is_ending())
+    }
+
     /// The bytes that are converted when `data` passes, which is not the last.
     pub(super) fn work_on(&self, data: &[u8]) -> usize {
         match self {
-            Self::Events(events) => events.work_on(data),
+            Self::Events(events) => events.converter.work_on(data),
             Self::None
             | Self::WithoutUsageChunk(_)
             | Self::WithoutKey(_)
@@ -168,12 +192,25 @@ impl ResponseChange {
     pub(super) fn work_at_end(&self, last: &[u8]) -> usize {
         match self {
             Self::Events(events) => events.converter.kept_bytes() + last.len(),
-            Self::Whole(whole) => whole.collected.len() + last.len(),
+            Self::Whole(whole) => whole.work_with(last.len()),
             Self::None
             | Self::WithoutUsageChunk(_)
             | Self::WithoutKey(_)
             | Self::Failed(_)
             | Self::Discarded => 0,
+        }
+    }
+
+    /// How much there is to read in the bytes that are converted when `data` comes. There are `work` of them.
+    pub(super) fn extent(&self, data: &[u8], work: usize) -> Extent {
+        match self {
+            Self::Whole(whole) => whole.extent.and(Extent::of(data)),
+            Self::None
+            | Self::WithoutUsageChunk(_)
+            | Self::WithoutKey(_)
+            | Self::Events(_)
+            | Self::Failed(_)
+            | Self::Discarded => Extent::at_most(work),
         }
     }
 
@@ -243,28 +280,24 @@ impl ResponseChange {
     }
 
     /// The caller has left. Only a response that is recorded for a repetition of the call is still made: no stream.
-    pub(super) fn leave(&mut self) {
-        let is_stream = match self {
+    pub(super) fn leave(&mut self, is_recorded: bool) {
+        let is_for_nobody = match self {
             Self::WithoutUsageChunk(_) | Self::Events(_) => true,
-            Self::Whole(whole) => whole.becomes_events(),
+            Self::Whole(whole) => !is_recorded || whole.becomes_events(),
             Self::None | Self::WithoutKey(_) | Self::Failed(_) | Self::Discarded => false,
         };
-        if is_stream {
+        if is_for_nobody {
             *self = Self::Discarded;
         }
     }
 }
 
 impl ConvertedEvents {
-    /// A long event is read at its end. Until then there is little to do, and a thread for each piece would cost more.
-    fn work_on(&self, data: &[u8]) -> usize {
-        let may_end = data.iter().any(|byte| matches!(byte, b'\n' | b'\r'));
-        if may_end { self.converter.kept_bytes() + data.len() } else { data.len() }
-    }
-
+    /// A long event is read at its end, and a long answer repeated at the end of the stream. Until then there is little to
+    /// do, and a thread for each piece would cost more.
     fn pass(&mut self, data: &Bytes) -> Result<Bytes, NotConverted> {
-        let work = self.work_on(data);
         let Self { converter, has_passed, share } = self;
+        let work = converter.work_on(data);
         share.grow_to(converter.kept_bytes() + data.len())?;
         let converted = beside_others(work, || converter.feed(data))?;
         *has_passed |= !converted.is_empty();
@@ -292,6 +325,7 @@ impl Whole {
             return Err(NotConverted::TooLong);
         }
         self.share.grow_to(length)?;
+        self.extent = self.extent.and(Extent::of(data));
         self.collected.extend_from_slice(data);
         Ok(())
     }
@@ -300,12 +334,19 @@ impl Whole {
         self.form == ResponseForm::Stream && self.status.is_success()
     }
 
+    /// The bytes that are converted together with `more`.
+    fn work_with(&self, more: usize) -> usize {
+        let bytes = self.collected.len() + more;
+        if self.becomes_events() { bytes.saturating_mul(WORK_OF_EVENTS) } else { bytes }
+    }
+
     fn convert(self) -> Result<Bytes, NotConverted> {
-        let Self { conversion, form, status, mask, mut collected, mut share } = self;
+        let work = self.work_with(0);
+        let Self { conversion, form, status, mask, mut collected, mut share, .. } = self;
         if let Some(mask) = mask {
             mask.mask(&mut collected);
         }
-        let converted = beside_others(collected.len(), || match form {
+        let converted = beside_others(work, || match form {
             _ if !status.is_success() => Ok(conversion.error(status.as_u16(), &collected)),
             ResponseForm::Whole => conversion.response(&collected),
             ResponseForm::Stream => conversion.response_as_stream(&collected),
@@ -426,13 +467,46 @@ mod tests {
         assert_eq!((whole.work_on(b"x\n"), whole.work_at_end(b"x")), (0, 1));
         assert!(whole.pass(data("0123456789")).is_none());
         assert_eq!((whole.work_on(b"x\n"), whole.work_at_end(b"x")), (0, 11));
+        let mut whole = response(&memory, Format::Anthropic, "application/json", ResponseForm::Stream);
+        assert!(whole.pass(data("0123456789")).is_none());
+        assert_eq!((whole.work_on(b"x\n"), whole.work_at_end(b"x")), (0, 11 * WORK_OF_EVENTS));
         let mut events = stream(Format::Anthropic, ResponseForm::Stream);
         assert!(events.pass(data("data: 0123456789")).is_none());
         for (piece, work) in [(&b"x"[..], 1), (b"x\n\n", 19), (b"x\r\r", 19)] {
             assert_eq!((events.work_on(piece), events.work_at_end(piece)), (work, 16 + piece.len()));
         }
+        let mut events = stream(Format::OpenaiResponses, ResponseForm::Stream);
+        let text = FIRST.replace("Hi", &"x".repeat(300_000));
+        assert!(events.pass(Frame::data(text.into())).is_some());
+        assert_eq!(events.work_on(b"\n"), 1, "what is kept is not read again");
+        assert!(events.work_at_end(b"") > 300_000, "it is repeated at the end");
         for nothing in [ResponseChange::None, ResponseChange::Discarded] {
             assert_eq!((nothing.work_on(b"\n"), nothing.work_at_end(b"\n")), (0, 0));
+        }
+    }
+
+    #[test]
+    fn a_long_answer_is_repeated_apart_from_the_events_before_its_end() {
+        let done = format!("{LAST}data: [DONE]\n\n");
+        let completed = |frame: Option<Frame<Bytes>>| {
+            let data = frame.and_then(|frame| frame.into_data().ok()).unwrap_or_default();
+            std::str::from_utf8(&data).unwrap().contains("event: response.completed\n")
+        };
+        for (length, is_apart) in [(10, false), (300_000, true)] {
+            let text = FIRST.replace("Hi", &"x".repeat(length));
+            let events = || {
+                let mut events = stream(Format::OpenaiResponses, ResponseForm::Stream);
+                assert!(events.pass(Frame::data(text.clone().into())).is_some());
+                events
+            };
+            let mut passed = events();
+            assert_eq!(completed(passed.pass(Frame::data(done.clone().into()))), !is_apart, "{length}");
+            assert_eq!(passed.is_ending(), is_apart);
+            assert_eq!(passed.work_on(b"") > length, is_apart);
+            assert_eq!(completed(passed.pass(data(""))), is_apart);
+            assert!(!passed.is_ending() && passed.end(None).unwrap().is_none());
+            let mut ended = events();
+            assert!(completed(ended.end(Some(Frame::data(done.clone().into()))).unwrap()), "{length}");
         }
     }
 
@@ -463,11 +537,24 @@ mod tests {
     }
 
     #[test]
-    fn a_response_that_becomes_a_stream_is_not_made_for_a_caller_who_has_left() {
-        for (form, is_made) in [(ResponseForm::Whole, true), (ResponseForm::Stream, false)] {
+    fn a_response_of_a_caller_who_has_left_is_made_if_it_is_recorded_and_no_stream() {
+        for (form, is_recorded, is_made) in [
+            (ResponseForm::Whole, true, true),
+            (ResponseForm::Whole, false, false),
+            (ResponseForm::Stream, true, false),
+            (ResponseForm::Stream, false, false),
+        ] {
             let mut change = response(&BodyMemory::default(), Format::Anthropic, "application/json", form);
-            change.leave();
-            assert_eq!(matches!(change, ResponseChange::Whole(_)), is_made, "{form:?}");
+            change.leave(is_recorded);
+            assert_eq!(matches!(change, ResponseChange::Whole(_)), is_made, "{form:?} {is_recorded}");
+            if !is_made {
+                assert!(change.pass(data("0123456789")).is_none());
+                assert_eq!(change.work_at_end(b"x"), 0, "it takes no turn");
+            }
         }
+        let mut change = stream(Format::Anthropic, ResponseForm::Stream);
+        change.leave(true);
+        assert!(matches!(change, ResponseChange::Discarded));
+        assert!(change.pass(data(FIRST)).is_none());
     }
 }

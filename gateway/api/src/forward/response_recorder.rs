@@ -38,6 +38,11 @@ impl ResponseRecorder {
         Self { claim, head, body: BytesMut::new() }
     }
 
+    /// Whether the response is recorded still.
+    pub(super) const fn records(&self) -> bool {
+        self.head.is_some()
+    }
+
     /// Records the next frame.
     pub(super) fn record(&mut self, frame: &Frame<Bytes>) {
         if self.head.is_none() {

@@ -51,7 +51,8 @@ pub(crate) enum ResponseEnd {
 }
 
 impl ResponseEnd {
-    /// The caller disconnected, or read so slowly that the provider broke the response off.
+    /// The caller disconnected, or the response was held up for so long that the provider broke it off: its caller read
+    /// slowly, or it waited to be converted.
     pub(super) const CALLER_GONE: Self = Self::GivenUp(FailureReason::CallerGone);
     /// The provider was silent for too long, or the gateway stops.
     pub(super) const STOPPED_WAITING: Self = Self::GivenUp(FailureReason::ProviderGone);

@@ -12,8 +12,9 @@ use std::time::Duration;
 use farthing_core::ids::MerchantId;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
+use super::conversion_memory::{ConversionMemory, Extent};
 use super::conversion_turns::{ConversionTurn, ConversionTurns};
-use crate::body_memory::FREE_BYTES;
+use crate::body_memory::{FREE_BYTES, beside_others};
 use crate::caller_key::CallerKey;
 use crate::error::{ApiError, GatewayLimit};
 
@@ -35,8 +36,8 @@ const CONVERSIONS_AT_ONCE: usize = 2;
 /// The longest request that is converted without waiting for bodies of other calls, in bytes.
 const SHORT_BODY: usize = 64 * 1024;
 
-/// The longest time that a long request waits for other bodies of its merchant to be converted. A response waits as long as
-/// it must: it has been paid for.
+/// The longest time that a long request waits for other bodies of its merchant to be converted, and then for memory. A
+/// response waits as long as it must: it has been paid for.
 const CONVERSION_WAIT: Duration = Duration::from_secs(30);
 
 /// The bytes of one merchant's answers that are stored at once: the longest one, or several that are shorter.
@@ -54,7 +55,10 @@ const DRAIN_PAUSE: Duration = Duration::from_millis(5);
 
 /// The turns of all merchants.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Turns(Arc<Mutex<HashMap<MerchantId, Weak<OfMerchant>>>>);
+pub(super) struct Turns {
+    merchants: Arc<Mutex<HashMap<MerchantId, Weak<OfMerchant>>>>,
+    memory: ConversionMemory,
+}
 
 impl Turns {
     /// A body of this merchant.
@@ -95,7 +99,7 @@ impl Turns {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<MerchantId, Weak<OfMerchant>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.merchants.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -203,6 +207,11 @@ impl Turn {
         self.left.bytes = self.left.bytes.saturating_sub(bytes);
     }
 
+    /// So many bytes more were written for the caller than had passed.
+    pub(super) const fn written(&mut self, bytes: usize) {
+        self.left.bytes = self.left.bytes.saturating_sub(bytes);
+    }
+
     /// Waits after bytes that were read although no caller wants them.
     pub(super) async fn drained(&mut self, bytes: usize) {
         self.drained += bytes;
@@ -224,8 +233,8 @@ pub(super) struct Conversions {
 }
 
 impl Conversions {
-    /// Waits until a whole body of so many bytes may be converted; until the turn is dropped, few others are. The callers
-    /// of the merchant get turns one after the other.
+    /// Waits until a whole body of so many bytes may be signed; until the turn is dropped, few others are. The callers of
+    /// the merchant get turns one after the other.
     pub(super) async fn turn(&self, bytes: usize) -> Result<Option<ConversionTurn>, ApiError> {
         if bytes <= SHORT_BODY {
             return Ok(None);
@@ -233,26 +242,51 @@ impl Conversions {
         let turn = tokio::time::timeout(CONVERSION_WAIT, self.merchant.conversions.take(self.caller)).await;
         Ok(Some(turn.map_err(|_| ApiError::overloaded_by_merchant(GatewayLimit::ConversionsOfMerchant))?))
     }
+
+    /// The same for a body that is read and converted, which waits for memory, too.
+    pub(super) async fn turn_with_memory(&self, body: &[u8]) -> Result<Option<TurnWithMemory>, ApiError> {
+        let Some(turn) = self.turn(body.len()).await? else { return Ok(None) };
+        let extent = beside_others(body.len(), || Extent::of(body));
+        let memory = tokio::time::timeout(CONVERSION_WAIT, self.merchant.turns.memory.take(extent)).await;
+        let memory = memory.map_err(|_| ApiError::overloaded(GatewayLimit::BodyMemory))?;
+        Ok(Some(TurnWithMemory { _memory: memory, _turn: turn }))
+    }
+}
+
+/// The turn of a body with the memory that it may need, until it is dropped.
+#[derive(Debug)]
+pub(super) struct TurnWithMemory {
+    _memory: Option<OwnedSemaphorePermit>,
+    _turn: ConversionTurn,
 }
 
 /// The turns of a response to be converted, at its end or event by event.
 pub(super) struct ResponseConversions {
     conversions: Conversions,
-    waiting: Option<Pin<Box<dyn Future<Output = ConversionTurn> + Send>>>,
+    waiting: Option<Pin<Box<dyn Future<Output = TurnWithMemory> + Send>>>,
 }
 
 impl ResponseConversions {
-    /// Ready once so many bytes that have come may be converted; until the turn is dropped, few other bodies are. Few bytes
-    /// need no turn, because they need no further thread.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>, bytes: usize) -> Poll<Option<ConversionTurn>> {
+    /// Ready once so many bytes that have come may be converted, and the memory for what is to be read of them is free; until
+    /// the turn is dropped, few other bodies are. Few bytes need no turn, because they need no further thread.
+    pub(super) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: usize,
+        extent: impl FnOnce() -> Extent,
+    ) -> Poll<Option<TurnWithMemory>> {
         if bytes <= FREE_BYTES {
             self.waiting = None;
             return Poll::Ready(None);
         }
         let Conversions { merchant, caller } = &self.conversions;
         let waiting = self.waiting.get_or_insert_with(|| {
-            let (conversions, caller) = (merchant.conversions.clone(), *caller);
-            Box::pin(async move { conversions.take(caller).await })
+            let (conversions, memory) = (merchant.conversions.clone(), merchant.turns.memory.clone());
+            let (caller, extent) = (*caller, extent());
+            Box::pin(async move {
+                let turn = conversions.take(caller).await;
+                TurnWithMemory { _memory: memory.take(extent).await, _turn: turn }
+            })
         });
         let turn = ready!(waiting.as_mut().poll(cx));
         self.waiting = None;
@@ -396,6 +430,24 @@ pub(super) mod tests {
     }
 
     #[tokio::test]
+    async fn what_few_bytes_become_counts_as_well() {
+        let turns = Turns::default();
+        let mut bodies: Vec<_> = (0..=AT_ONCE).map(|_| turns.body_of(merchant(1))).collect();
+        let mut ready_after = |bytes: usize| {
+            let mut ready = 0;
+            for body in &mut bodies {
+                ready += usize::from(is_ready(body));
+                body.passed(10);
+                body.written(bytes);
+            }
+            ready
+        };
+        assert_eq!(ready_after(FREE.bytes), AT_ONCE + 1, "each begins without a turn");
+        assert_eq!(ready_after(TURN.bytes), AT_ONCE);
+        assert_eq!(ready_after(TURN.bytes), 0, "the turns are used up");
+    }
+
+    #[tokio::test]
     async fn merchants_do_not_wait_for_each_other_and_are_forgotten() {
         let turns = Turns::default();
         let mut bodies: Vec<_> = (0..=AT_ONCE).map(|_| turns.body_of(merchant(1))).collect();
@@ -472,23 +524,36 @@ pub(super) mod tests {
         for _ in 0..CONVERSIONS_AT_ONCE {
             taken.push(requests.turn(SHORT_BODY + 1).await.unwrap());
         }
+        let (few, much) = (Extent::default, || Extent::at_most(usize::MAX));
         let (first, rest) = responses.split_first_mut().unwrap();
         let (second, rest) = rest.split_first_mut().unwrap();
-        assert!(poll_fn(|cx| rest[0].poll(cx, FREE_BYTES)).await.is_none(), "few bytes need no turn");
+        assert!(poll_fn(|cx| rest[0].poll(cx, FREE_BYTES, few)).await.is_none(), "few bytes need no turn");
         let mut other = of(2).response_conversions(CallerKey::of_test(1));
-        assert!(poll_fn(|cx| other.poll(cx, usize::MAX)).await.is_some(), "another merchant's does not wait");
-        let mut waits = Box::pin(poll_fn(|cx| first.poll(cx, FREE_BYTES + 1)));
+        assert!(poll_fn(|cx| other.poll(cx, usize::MAX, few)).await.is_some(), "another merchant's goes on");
+        let mut waits = Box::pin(poll_fn(|cx| first.poll(cx, FREE_BYTES + 1, few)));
         assert!(waits.as_mut().now_or_never().is_none());
-        assert!(poll_fn(|cx| second.poll(cx, usize::MAX)).now_or_never().is_none());
+        assert!(poll_fn(|cx| second.poll(cx, usize::MAX, few)).now_or_never().is_none());
         tokio::time::sleep(CONVERSION_WAIT * 2).await;
         assert!(waits.as_mut().now_or_never().is_none());
         drop(taken.pop());
         let turn = waits.await;
         assert!(turn.is_some());
         // The caller of the second one has left, and nothing is converted any more.
-        assert!(poll_fn(|cx| second.poll(cx, 0)).await.is_none());
+        assert!(poll_fn(|cx| second.poll(cx, 0, few)).await.is_none());
         drop(turn);
         assert!(requests.turn(SHORT_BODY + 1).now_or_never().unwrap().unwrap().is_some(), "the turn is free");
+        // The bodies of all merchants share the memory. Each has a turn of its own.
+        drop(taken);
+        let turn = poll_fn(|cx| other.poll(cx, usize::MAX, much)).await;
+        let mut waits = Box::pin(poll_fn(|cx| rest[0].poll(cx, usize::MAX, much)));
+        assert!(waits.as_mut().now_or_never().is_none());
+        let long = vec![b'x'; FREE_BYTES + 1];
+        assert!(requests.turn_with_memory(&long[1..]).await.unwrap().is_some(), "a short one needs none");
+        let begun = Instant::now();
+        let refused = requests.turn_with_memory(&long).await.unwrap_err();
+        assert_eq!((refused.code(), begun.elapsed()), ("ledger_unavailable", CONVERSION_WAIT));
+        drop(turn);
+        assert!(waits.await.is_some());
     }
 
     #[tokio::test(start_paused = true)]

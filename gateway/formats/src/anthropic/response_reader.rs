@@ -27,8 +27,8 @@ pub(crate) fn read_response(document: Field) -> Result<Answer, ResponseError> {
 
 /// Reads what identifies an answer.
 pub(super) fn about(fields: &mut Fields) -> Result<About, ResponseError> {
-    let id = fields.name("id")?.unwrap_or_default();
-    let model = fields.name("model")?.unwrap_or_default();
+    let id = fields.answer_id("id")?;
+    let model = fields.answer_model("model")?;
     Ok(About { id: bare_id(&id, ID_PREFIX), model, created: None })
 }
 

@@ -29,8 +29,8 @@ pub(super) struct Piece {
 /// Reads what identifies an answer.
 pub(super) fn about(fields: &mut Fields) -> Result<About, ResponseError> {
     Ok(About {
-        id: fields.name("responseId")?.unwrap_or_default(),
-        model: fields.name("modelVersion")?.unwrap_or_default(),
+        id: fields.answer_id("responseId")?,
+        model: fields.answer_model("modelVersion")?,
         created: None,
     })
 }

@@ -52,10 +52,10 @@ fn complete_arguments(parts: &mut [Part]) {
 
 /// Reads what identifies a response or a chunk.
 pub(super) fn about(fields: &mut Fields) -> Result<About, ResponseError> {
-    let id = fields.name("id")?.unwrap_or_default();
+    let id = fields.answer_id("id")?;
     Ok(About {
         id: bare_id(&id, ID_PREFIX),
-        model: fields.name("model")?.unwrap_or_default(),
+        model: fields.answer_model("model")?,
         created: fields.take("created").and_then(|field| seconds(field.value())),
     })
 }
