@@ -1,5 +1,6 @@
 //! `Idempotency-Key` (completion.md section 1): the header, and the responses stored for it. Invariant: a response is
-//! replayed byte for byte, and is sealed before it is written to the database.
+//! replayed byte for byte, and is sealed before it is written to the database. What framed it once is neither stored nor
+//! replayed: each replay is framed by the stored body.
 
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
@@ -11,7 +12,7 @@ use http::header::{HeaderMap, HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{ApiError, IdempotencyError};
-use crate::headers::SERVICE_REQUEST_ID;
+use crate::headers::{SERVICE_REQUEST_ID, is_framing};
 
 /// The header of the caller's idempotency key.
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -77,7 +78,8 @@ impl StoredResponse {
 
     fn to_bytes(&self) -> Vec<u8> {
         let shown = |value: &HeaderValue| value.as_bytes().iter().copied().map(char::from).collect();
-        let headers = self.headers.iter().map(|(name, value)| (name.as_str().to_owned(), shown(value)));
+        let headers = self.headers.iter().filter(|(name, _)| !is_framing(name));
+        let headers = headers.map(|(name, value)| (name.as_str().to_owned(), shown(value)));
         let head = Head { status: self.status.as_u16(), headers: headers.collect() };
         let mut bytes = serde_json::to_vec(&head).expect("a head is text and numbers");
         bytes.push(b'\n');
@@ -91,7 +93,11 @@ impl StoredResponse {
         let mut headers = HeaderMap::with_capacity(head.headers.len());
         for (name, value) in head.headers {
             let value: Vec<u8> = value.chars().map(u8::try_from).collect::<Result<_, _>>().ok()?;
-            headers.append(HeaderName::try_from(name).ok()?, HeaderValue::try_from(value).ok()?);
+            let (name, value) = (HeaderName::try_from(name).ok()?, HeaderValue::try_from(value).ok()?);
+            // Responses that earlier releases stored have such headers, and a provider may have chosen them.
+            if !is_framing(&name) {
+                headers.append(name, value);
+            }
         }
         Some(Self { status: StatusCode::from_u16(head.status).ok()?, headers, body: bytes.slice(end + 1..) })
     }
@@ -138,6 +144,8 @@ pub(crate) fn response_to(
 
 #[cfg(test)]
 mod tests {
+    use http::header::CONTENT_TYPE;
+
     use super::*;
     use crate::error::InputError;
 
@@ -175,5 +183,33 @@ mod tests {
         assert_eq!(StoredResponse::from_bytes(&answer.to_bytes().into()), Some(answer.clone()));
         let empty = StoredResponse { body: Bytes::new(), ..answer };
         assert_eq!(StoredResponse::from_bytes(&empty.to_bytes().into()), Some(empty));
+    }
+
+    #[test]
+    fn what_framed_a_response_is_neither_stored_nor_replayed() {
+        let framing = [
+            ("connection", "close, x-hop"),
+            ("content-length", "2"),
+            ("keep-alive", "timeout=5"),
+            ("proxy-connection", "keep-alive"),
+            ("te", "trailers"),
+            ("trailer", "x-last"),
+            ("transfer-encoding", "chunked"),
+            ("upgrade", "h2c"),
+        ];
+        let body = Bytes::from_static(b"{\"a\":1}");
+        let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
+        let expected = StoredResponse { status: StatusCode::OK, headers, body };
+        let mut given = expected.clone();
+        for (name, value) in framing {
+            given.headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+        assert_eq!(given.to_bytes(), expected.to_bytes());
+
+        // As an earlier release stored it.
+        let headers = [&[("content-type", "application/json")][..], &framing[..]].concat();
+        let head = serde_json::json!({"status": 200, "headers": headers});
+        let old = format!("{head}\n{{\"a\":1}}");
+        assert_eq!(StoredResponse::from_bytes(&old.into()), Some(expected));
     }
 }

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use farthing_tests::client::Connection;
+use farthing_tests::client::{Connection, Request, Response};
 use farthing_tests::merchant::{Merchant, encoded, forward};
 use farthing_tests::process::resident_kib;
 use farthing_tests::provider::{Step, head, json as answer_json};
@@ -17,6 +18,9 @@ const MIB: u64 = 1024 * 1024;
 
 /// Longer than anything that a gateway reads before it gives up.
 const ENDLESS: u64 = 256 * MIB;
+
+/// The timeout of an exchange on a connection.
+const EXCHANGE: Duration = Duration::from_mins(1);
 
 #[test]
 fn what_is_framed_in_two_ways_reaches_a_provider_in_one() {
@@ -109,6 +113,146 @@ fn a_request_with_two_framings_is_the_last_of_its_connection() {
             assert_eq!(answered, answers, "{headers}");
             assert_eq!(endpoint.calls().len() - before, answers, "{headers}");
         }
+    });
+}
+
+/// Sends a request on a connection that others use as well, and reads the response.
+async fn exchange(connection: &mut Connection, request: &Request) -> Response {
+    let exchange = async {
+        connection.send(request).await?;
+        connection.response(&request.method).await
+    };
+    let response = tokio::time::timeout(EXCHANGE, exchange).await.expect("the response comes to its end");
+    response.expect("the connection goes on")
+}
+
+/// A provider frames a response in two ways, with a forged response in its body: whoever gets it, at once or replayed, gets all
+/// of it in one way, and the next request on the connection gets its own response.
+#[test]
+fn a_response_with_two_framings_reaches_callers_in_one() {
+    run(async {
+        let merchant = Merchant::funded("10").await;
+        let provider = &merchant.instance.provider;
+        let next = provider.endpoint(|_| answer_json(200, &json!({"of": "the next request"})));
+        let next = forward("GET", &next.url).bearer(&merchant.secret_key);
+        let body = "okHTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged";
+        let in_chunks = format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.len());
+        let (in_chunks, chunked) = (in_chunks.as_str(), "Transfer-Encoding: chunked\r\n");
+        let length = body.len().to_string();
+        for (headers, sent) in [
+            (format!("Content-Length: 2\r\n{chunked}"), in_chunks),
+            (format!("{chunked}Content-Length: 2\r\n"), in_chunks),
+            (format!("Content-Length: 5\r\n{chunked}"), in_chunks),
+            (format!("Content-Length: 100\r\n{chunked}"), in_chunks),
+            (format!("Content-Length: 2\r\nContent-Length: 5\r\n{chunked}"), in_chunks),
+            (format!("Content-Length: x\r\n{chunked}"), in_chunks),
+            (format!("Content-Length: 2\r\nConnection: Transfer-Encoding\r\n{chunked}"), in_chunks),
+            ("Content-Length: 2\r\nTransfer-Encoding: identity, chunked\r\n".to_owned(), in_chunks),
+            ("Content-Length: 2\r\nTransfer-Encoding: identity\r\n".to_owned(), body),
+            ("Content-Length: 100\r\nTransfer-Encoding: identity\r\n".to_owned(), body),
+            (format!("Content-Length: {length}, {length}\r\n"), body),
+            (format!("Content-Length: {length}\r\nContent-Length: {length}\r\n"), body),
+            ("Trailer: X-Last\r\nKeep-Alive: timeout=5\r\nUpgrade: h2c\r\n".to_owned(), body),
+        ] {
+            let response = format!("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n{headers}\r\n{sent}");
+            let endpoint =
+                provider.endpoint(move |_| vec![Step::Bytes(response.clone().into_bytes()), Step::Close]);
+            let call = forward("POST", &endpoint.url).bearer(&merchant.secret_key);
+            let call = call.json(&json!({"input": "hello"}));
+            let keyed = call.clone().header("Idempotency-Key", endpoint.path.as_str());
+            let mut connection = Connection::open(merchant.gateway()).await.unwrap();
+            for (request, is_replay) in [(&call, false), (&keyed, false), (&keyed, true)] {
+                let response = exchange(&mut connection, request).await;
+                assert_eq!((response.status, response.complete), (200, true), "{headers}");
+                assert_eq!(response.text(), body, "{headers}");
+                let replayed = response.head.header("idempotency-replayed");
+                assert_eq!(replayed, is_replay.then_some("true"), "{headers}");
+                let framing = ["content-length", "transfer-encoding"].map(|name| response.head.all(name));
+                let has_length = framing == [vec![length.as_str()], vec![]];
+                let is_chunked = framing == [vec![], vec!["chunked"]];
+                assert!(has_length || (is_chunked && !is_replay), "{headers}: {framing:?}");
+                for name in ["trailer", "keep-alive", "upgrade"] {
+                    assert_eq!(response.head.header(name), None, "{headers}");
+                }
+                let own = exchange(&mut connection, &next).await;
+                assert_eq!(own.expect(200)["of"], "the next request", "{headers}");
+            }
+            assert_eq!(endpoint.calls().len(), 2, "{headers}");
+        }
+        merchant.nothing_is_held().await;
+    });
+}
+
+#[test]
+fn a_response_whose_length_is_uncertain_is_refused() {
+    run(async {
+        let merchant = Merchant::funded("10").await;
+        let provider = &merchant.instance.provider;
+        let chunked = "2\r\n{}\r\n0\r\n\r\n";
+        for (version, headers, sent) in [
+            ("1.1", "Content-Length: 2\r\nContent-Length: 5\r\n", "{}"),
+            ("1.1", "Content-Length: 2, 5\r\n", "{}"),
+            ("1.1", "Content-Length: 2,\r\n", "{}"),
+            ("1.1", "Content-Length: +2\r\n", "{}"),
+            ("1.1", "Content-Length: 0x2\r\n", "{}"),
+            ("1.1", "Content-Length: 2\r\nTransfer-Encoding: gzip\r\n", "{}"),
+            ("1.1", "Content-Length: 2\r\nTransfer-Encoding: xchunked\r\n", "{}"),
+            ("1.1", "Transfer-Encoding: gzip, chunked\r\n", chunked),
+            ("1.1", "Transfer-Encoding: chunked, chunked\r\n", chunked),
+            ("1.1", "Transfer-Encoding: chunked, identity\r\n", chunked),
+            ("1.0", "Content-Length: 2\r\nTransfer-Encoding: chunked\r\n", chunked),
+        ] {
+            let response =
+                format!("HTTP/{version} 200 OK\r\nContent-Type: application/json\r\n{headers}\r\n{sent}");
+            let endpoint =
+                provider.endpoint(move |_| vec![Step::Bytes(response.clone().into_bytes()), Step::Close]);
+            let refused = merchant.call(&merchant.secret_key, &endpoint.url).await;
+            assert_eq!(refused.status, 502, "{headers}: {}", refused.text());
+            refused.refused(502, "provider_unreachable");
+            merchant.failed(&refused).await;
+        }
+        merchant.nothing_is_held().await;
+    });
+}
+
+#[test]
+fn a_response_without_a_body_announces_at_most_one_length() {
+    run(async {
+        let merchant = Merchant::funded("10").await;
+        let provider = &merchant.instance.provider;
+        let next = provider.endpoint(|_| answer_json(200, &json!({"of": "the next request"})));
+        let next = forward("GET", &next.url).bearer(&merchant.secret_key);
+        for (method, status, headers, length) in [
+            ("HEAD", 200, vec![("Content-Length", "46")], Some("46")),
+            ("HEAD", 200, vec![("Content-Length", "46"), ("Content-Length", "46")], Some("46")),
+            ("HEAD", 200, vec![("Content-Length", "46, 46")], Some("46")),
+            ("HEAD", 200, vec![("Content-Length", "2"), ("Content-Length", "46")], None),
+            ("HEAD", 200, vec![("Content-Length", "2"), ("Transfer-Encoding", "chunked")], None),
+            ("GET", 204, vec![("Content-Length", "46")], None),
+            ("POST", 204, vec![("Content-Length", "2"), ("Content-Length", "46")], None),
+            ("POST", 204, vec![("Content-Length", "2"), ("Transfer-Encoding", "chunked")], None),
+            ("GET", 304, vec![("Content-Length", "46")], None),
+            ("POST", 304, vec![("Content-Length", "x")], None),
+        ] {
+            let answer = headers.clone();
+            let endpoint = provider.endpoint(move |_| vec![head(status, &answer), Step::Close]);
+            let call = forward(method, &endpoint.url).bearer(&merchant.secret_key);
+            let call = call.header("Idempotency-Key", endpoint.path.as_str());
+            let mut connection = Connection::open(merchant.gateway()).await.unwrap();
+            // The second POST is replayed.
+            for _ in 0..2 {
+                let response = exchange(&mut connection, &call).await;
+                assert_eq!((response.status, response.body.len()), (status, 0), "{method} {headers:?}");
+                // The HTTP library may announce that nothing follows.
+                let announced = response.head.all("content-length").into_iter();
+                let announced: Vec<&str> = announced.filter(|length| *length != "0").collect();
+                assert_eq!(announced, length.into_iter().collect::<Vec<_>>(), "{method} {headers:?}");
+                assert_eq!(response.head.header("transfer-encoding"), None, "{method} {headers:?}");
+                let own = exchange(&mut connection, &next).await;
+                assert_eq!(own.expect(200)["of"], "the next request", "{method} {headers:?}");
+            }
+        }
+        merchant.nothing_is_held().await;
     });
 }
 

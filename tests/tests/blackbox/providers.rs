@@ -1,7 +1,7 @@
 //! Built-in providers, one by one: how each reports usage, and what is sold on a managed key (`docs/providers.md` names
 //! these tests).
 
-use farthing_tests::client::Request;
+use farthing_tests::client::{Body, Request};
 use farthing_tests::instance::Instance;
 use farthing_tests::managed::Managed;
 use farthing_tests::merchant::{Merchant, encoded, forward, token};
@@ -290,6 +290,73 @@ fn what_a_provider_bills_besides_tokens_or_at_another_price_is_refused_on_a_mana
             }
             assert!(endpoint.calls().is_empty(), "{name}");
             ask(None).await.expect(200);
+        }
+        merchant.nothing_is_held().await;
+    });
+}
+
+#[test]
+fn a_spend_key_with_a_list_of_models_is_held_to_all_models_that_a_body_names() {
+    run(async {
+        let (managed, providers) = gateway_with(&["openrouter", "vercel"], Keys::None, &[]).await;
+        let merchant = Merchant::funded("5").await;
+        let post = async |settings: Value| merchant.post("/v1/spend_keys", &settings).await.expect(201);
+        let listed = post(json!({"name": "k", "allowed_models": ["cheap", "small"]})).await;
+        let free = post(json!({"name": "free"})).await;
+        let credential = |key: &Value| token(&json!({"spend_key": key["key"], "provider_key": "sk-theirs"}));
+        let (listed, free) = (credential(&listed), credential(&free));
+        let at =
+            |provider: &Provider| provider.endpoint_ending("/v1/chat/completions", |_| json(200, &json!({})));
+        let [openai, anthropic, openrouter, vercel] =
+            [&managed.openai, &managed.anthropic, &providers[0], &providers[1]].map(at);
+        let (unknown, mistral) = (at(&merchant.instance.provider), at(&managed.mistral));
+        let ask = async |credential: &str, url: &str, (member, value): (&str, Value)| {
+            let mut body = json!({"model": "cheap", "messages": []});
+            body[member] = value;
+            managed.send(credential, forward("POST", url).json(&body)).await
+        };
+        for (endpoint, member, value) in [
+            (&openrouter, "models", json!(["cheap", "small"])),
+            (&openrouter, "models", json!([])),
+            (&openrouter, "preset", json!(null)),
+            (&openrouter, "provider", json!({"order": ["x"]})),
+            (&anthropic, "fallbacks", json!([{"model": "small"}])),
+            (&openai, "preset", json!("means something else here")),
+        ] {
+            let calls = endpoint.calls().len();
+            ask(&listed, &endpoint.url, (member, value)).await.expect(200);
+            assert_eq!(endpoint.calls().len(), calls + 1, "{member}");
+        }
+        for (endpoint, member, value) in [
+            (&openrouter, "models", json!(["cheap", "dear"])),
+            (&openrouter, "Models", json!(["dear"])),
+            (&openrouter, "models", json!("dear")),
+            (&openrouter, "models", json!({"dear": 1})),
+            (&openrouter, "preset", json!("theirs")),
+            (&openrouter, "plugins", json!([{"id": "auto-router"}])),
+            (&openrouter, "fallbacks", json!([{"model": "dear"}])),
+            (&vercel, "models", json!(["dear"])),
+            (&vercel, "providerOptions", json!({"gateway": {"models": ["dear"]}})),
+            (&anthropic, "fallbacks", json!([{"model": "small"}, {"model": "dear"}])),
+            (&mistral, "agent_id", json!("theirs")),
+            (&openai, "models", json!(["dear"])),
+            (&unknown, "models", json!(["dear"])),
+            (&unknown, "fallbacks", json!(["dear"])),
+        ] {
+            let calls = endpoint.calls().len();
+            let refused = ask(&listed, &endpoint.url, (member, value.clone())).await;
+            refused.refused(403, "model_not_allowed");
+            assert_eq!(endpoint.calls().len(), calls, "{member}: {value}");
+            ask(&free, &endpoint.url, (member, value)).await.expect(200);
+        }
+        // Escaped, and at the endpoints that read bodies whole.
+        let escaped = r#"{"model":"cheap","messages":[],"mod\u0065ls":["dear"]}"#;
+        for target in
+            [forward("POST", &openrouter.url).target, format!("/v1/rewrite/openai/{}", openrouter.url)]
+        {
+            let request = Request::new("POST", target).header("Content-Type", "application/json");
+            let request = request.body(Body::Whole(escaped.as_bytes().to_vec()));
+            managed.send(&listed, request).await.refused(403, "model_not_allowed");
         }
         merchant.nothing_is_held().await;
     });

@@ -14,7 +14,7 @@ use farthing_core::partition::Partition;
 use farthing_egress::{Party, on_behalf_of, too_many_interim_responses};
 use farthing_log::appender::{ClaimEnd, Early, Error};
 use http::header::TRANSFER_ENCODING;
-use http::{Method, Request, StatusCode, Version};
+use http::{HeaderMap, Method, Request, StatusCode, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper_util::client::legacy::connect::capture_connection;
@@ -236,13 +236,18 @@ fn not_opened(forwarder: &Forwarder, call: OpenCall, error: Error) -> ApiError {
 /// Whether a response is one in HTTP/1.1 whose body, if it has one, is sent as it is or in chunks: nobody asked for another
 /// protocol, or for a transfer coding, which neither the gateway nor its caller would undo.
 fn is_plain(response: &http::Response<Incoming>) -> bool {
-    let codings = response.headers().get_all(TRANSFER_ENCODING).iter();
-    let mut codings = codings.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
-    let is_plain = |coding: &[u8]| {
-        [&b"chunked"[..], b"identity"].iter().any(|plain| coding.trim_ascii().eq_ignore_ascii_case(plain))
-    };
     response.status() != StatusCode::SWITCHING_PROTOCOLS
-        && (response.body().is_end_stream() || codings.all(is_plain))
+        && (response.body().is_end_stream() || is_coded_plainly(response.headers()))
+}
+
+/// Whether the only transfer coding is `chunked`, as the last one and once, as RFC 9112 wants it (section 6.1). `identity` is
+/// none.
+fn is_coded_plainly(headers: &HeaderMap) -> bool {
+    let values = headers.get_all(TRANSFER_ENCODING).iter();
+    let codings = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+    let mut coded = codings.skip_while(|coding| coding.trim_ascii().eq_ignore_ascii_case(b"identity"));
+    let is_chunked = |coding: &[u8]| coding.trim_ascii().eq_ignore_ascii_case(b"chunked");
+    coded.next().is_none_or(is_chunked) && coded.next().is_none()
 }
 
 /// The parts of the prepared call that are needed to read its answer.
@@ -307,12 +312,17 @@ async fn pass_back(
     } else {
         let status = parts.status;
         let remaining = upstream.size_hint().exact();
+        let upstream = if change.is_in_events() {
+            Pieces::converted(upstream, turn)
+        } else {
+            Pieces::new(upstream, turn)
+        };
         let (is_open, opened) = oneshot::channel();
         let mut body = MeteredBody::new(ProviderResponse {
             forwarder: Arc::clone(&forwarder),
             call,
             status,
-            upstream: Pieces::new(upstream, turn),
+            upstream,
             scanner,
             change,
             conversions,
@@ -524,4 +534,35 @@ fn failure(error: &hyper_util::client::legacy::Error, request_id: RequestId) -> 
     }
     tracing::info!(event = "forward.provider_unreachable", %request_id, %error, "the provider could not be reached");
     (FailureReason::ProviderUnreachable, ApiError::Forward(ForwardError::ProviderUnreachable))
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn a_response_comes_in_chunks_alone_or_uncoded() {
+        for (codings, is_plain) in [
+            (vec![], true),
+            (vec!["chunked"], true),
+            (vec!["Chunked "], true),
+            (vec!["identity"], true),
+            (vec!["identity, chunked"], true),
+            (vec!["identity", "chunked"], true),
+            (vec![""], false),
+            (vec!["chunked,"], false),
+            (vec!["chunked, chunked"], false),
+            (vec!["chunked", "chunked"], false),
+            (vec!["chunked, identity"], false),
+            (vec!["gzip"], false),
+            (vec!["gzip, chunked"], false),
+            (vec!["gzip", "chunked"], false),
+            (vec!["xchunked"], false),
+        ] {
+            let values = codings.iter().map(|coding| (TRANSFER_ENCODING, HeaderValue::from_static(coding)));
+            assert_eq!(is_coded_plainly(&values.collect()), is_plain, "{codings:?}");
+        }
+    }
 }

@@ -267,11 +267,40 @@ fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> &'a str {
 
 /// The headers back to the caller, without those that only this service may set. [`confine`] follows.
 pub(super) fn to_caller(mut headers: HeaderMap) -> HeaderMap {
+    fit_length(&mut headers);
     strip_hop_by_hop(&mut headers);
     strip_ours(&mut headers);
     headers.remove(IDEMPOTENCY_REPLAYED);
     remove_where(&mut headers, speaks_to_a_proxy);
     headers
+}
+
+/// Leaves at most one `Content-Length`, and none beside a `Transfer-Encoding`, which overrides it (RFC 9112, section 6.3). The
+/// HTTP library refuses lengths that differ, except in responses without a body.
+fn fit_length(headers: &mut HeaderMap) {
+    if !headers.contains_key(CONTENT_LENGTH) {
+        return;
+    }
+    let length = if headers.contains_key(TRANSFER_ENCODING) { None } else { announced_length(headers) };
+    match length {
+        Some(length) => headers.insert(CONTENT_LENGTH, HeaderValue::from(length)),
+        None => headers.remove(CONTENT_LENGTH),
+    };
+}
+
+/// The length that all values of `Content-Length` agree on.
+fn announced_length(headers: &HeaderMap) -> Option<u64> {
+    let values = headers.get_all(CONTENT_LENGTH).iter();
+    let mut lengths = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b',')).map(length);
+    let first = lengths.next()??;
+    lengths.all(|length| length == Some(first)).then_some(first)
+}
+
+/// A length in decimal digits, without a sign.
+fn length(digits: &[u8]) -> Option<u64> {
+    let digits = digits.trim_ascii();
+    let text = std::str::from_utf8(digits).ok().filter(|_| digits.iter().all(u8::is_ascii_digit))?;
+    text.parse().ok()
 }
 
 /// Confines a response to the call that it answers, whatever its provider says: browsers run nothing of it and keep
@@ -444,6 +473,41 @@ mod tests {
         let expected =
             headers(&[("x-api-key", "theirs"), ("content-type", "application/json"), ("x-custom", "kept")]);
         assert_eq!(kept, expected);
+    }
+
+    #[test]
+    fn a_response_has_one_length_and_none_that_its_transfer_coding_overrides() {
+        for (given, kept) in [
+            (vec![("content-length", "46")], Some("46")),
+            (vec![("content-length", "46, 46")], Some("46")),
+            (vec![("content-length", " 46 "), ("content-length", "046")], Some("46")),
+            (vec![("content-length", "5"), ("content-length", "46")], None),
+            (vec![("content-length", "5, 46")], None),
+            (vec![("content-length", "5,")], None),
+            (vec![("content-length", "+5")], None),
+            (vec![("content-length", "-5")], None),
+            (vec![("content-length", "0x5")], None),
+            (vec![("content-length", "99999999999999999999")], None),
+            (vec![("content-length", "")], None),
+            (vec![("content-length", "2"), ("transfer-encoding", "chunked")], None),
+            (vec![("transfer-encoding", "chunked"), ("content-length", "2")], None),
+            (vec![("content-length", "2"), ("transfer-encoding", "identity")], None),
+            (vec![("content-length", "2"), ("transfer-encoding", "")], None),
+            (
+                vec![
+                    ("content-length", "2"),
+                    ("connection", "transfer-encoding"),
+                    ("transfer-encoding", "chunked"),
+                ],
+                None,
+            ),
+        ] {
+            let expected: Vec<_> = kept.iter().map(|length| ("content-length", *length)).collect();
+            assert_eq!(to_caller(headers(&given)), headers(&expected), "{given:?}");
+        }
+        let mut odd = HeaderMap::new();
+        odd.insert(CONTENT_LENGTH, HeaderValue::from_bytes(b"5\xff").unwrap());
+        assert_eq!(to_caller(odd), HeaderMap::new());
     }
 
     #[test]

@@ -9,7 +9,6 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use farthing_core::secret::ServerKey;
 use farthing_log::ledger::{NoReply, Peers, Reply, Request};
-use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
@@ -22,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::{COMMANDS, Numbered, TOKEN_HEADER, token};
+use crate::headers::without_framing;
 
 /// The most commands in one message.
 const MAX_COMMANDS: usize = 256;
@@ -128,8 +128,7 @@ impl HttpPeers {
         mut headers: HeaderMap,
         body: Bytes,
     ) -> Result<Forwarded, NoReply> {
-        headers.remove(TRANSFER_ENCODING);
-        headers.remove(CONTENT_LENGTH);
+        without_framing(&mut headers);
         self.connection.call(address, method, path, headers, body).await
     }
 }
@@ -316,7 +315,7 @@ impl Connection {
         *request.headers_mut() = headers;
         request.headers_mut().insert(TOKEN_HEADER, self.token.clone());
         self.client.request(request).await.map_err(|error| {
-            let why = error.to_string();
+            let why = format!("{address}: {error}");
             if error.is_connect() { NoReply::NotSent(why) } else { NoReply::Unknown(why) }
         })
     }

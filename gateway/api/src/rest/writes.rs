@@ -18,7 +18,7 @@ use farthing_log::appender::{self, ClaimRecord, IdempotentOutcome};
 use farthing_log::claims;
 use farthing_log::leases::Elsewhere;
 use farthing_log::ledger::NoReply;
-use http::header::{CONTENT_LENGTH, DATE, TRANSFER_ENCODING};
+use http::header::DATE;
 use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode};
 use serde::Serialize;
@@ -28,6 +28,7 @@ use super::authenticate::Merchant;
 use super::body::{self, Reply};
 use crate::app::App;
 use crate::error::ApiError;
+use crate::headers::without_framing;
 use crate::idempotency::{self, StoredResponse};
 use crate::peers::{Forwarded, FromGateway};
 use crate::read_turns::Reader;
@@ -242,8 +243,7 @@ impl Writes {
             () = self.app.ledger.moved_from(self.partition(), leader) => Err(NoReply::moved()),
         };
         let Forwarded { status, mut headers, body } = answer?;
-        headers.remove(TRANSFER_ENCODING);
-        headers.remove(CONTENT_LENGTH);
+        without_framing(&mut headers);
         headers.remove(DATE);
         Ok(StoredResponse { status, headers, body })
     }
