@@ -28,6 +28,7 @@ mod live_mode;
 mod lookups;
 mod managed_errors;
 mod managed_headers;
+mod members;
 mod model_endpoints_money;
 mod names;
 mod namespaces;

@@ -12,7 +12,8 @@ use farthing_core::ids::{MerchantId, RequestId};
 use farthing_core::model_price::ListPrice;
 use farthing_core::partition::Partition;
 use farthing_core::pricing;
-use farthing_core::state::{State, StateKey};
+use farthing_core::secret::KeyHash;
+use farthing_core::state::{SpendKey, State, StateKey};
 use farthing_worker::webhooks::LOOP_HEADER;
 use http::header::{ACCEPT_ENCODING, CONTENT_TYPE, TRANSFER_ENCODING};
 use http::{HeaderValue, Method, Request, Uri, Version};
@@ -20,20 +21,22 @@ use http_body::Body as _;
 
 use super::call_trace::CallTrace;
 use super::called_endpoint::CalledEndpoint;
-use super::conversion_turns::ConversionTurn;
 use super::forwarder::Forwarder;
 use super::headers::{self, KeyPlace, Slot};
 use super::idempotent_call::{self, CallContent, IdempotentCall};
 use super::managed_body::check_managed_body;
-use super::read_call::ReadCall;
+use super::read_call::{ReadCall, too_many_members};
 use super::request_body::{Ahead, RequestBody};
 use super::response_change::ResponseRule;
 use super::signature::{credentials_of_token, sign_call};
 use super::size;
-use super::turns::Conversions;
-use super::usage::{RequestedStream, Shape, requesting_usage};
+use super::turns::{Conversions, TurnWithMemory};
+use super::usage::{
+    RequestedStream, Shape, are_further_models_among, may_name_further_models, requesting_usage,
+};
 use super::whole_body::read_whole;
 use super::{credential, metadata};
+use crate::app::App;
 use crate::body_memory::{BodyKind, beside_others};
 use crate::caller_address::CallerAddress;
 use crate::caller_key::CallerKey;
@@ -125,7 +128,7 @@ pub(super) async fn prepare(
                 } else {
                     read_whole(&parts.headers, body, turn, idle, share()).await?
                 };
-                let turn = conversions.turn(whole.len()).await?;
+                let turn = conversions.turn_with_memory(&whole).await?;
                 (ReadCall::forwarded_whole(provider, urls, &whole)?, turn)
             } else {
                 // Elsewhere a form may be anything, and passes as it comes.
@@ -142,12 +145,12 @@ pub(super) async fn prepare(
         }
         Addressed::ByModel(endpoint) => {
             let whole = read_whole(&parts.headers, body, turn, idle, share()).await?;
-            let turn = conversions.turn(whole.len()).await?;
+            let turn = conversions.turn_with_memory(&whole).await?;
             (ReadCall::by_model(forwarder, (endpoint, &allowed), &whole, (&query, &found), share())?, turn)
         }
         Addressed::Rewrite(rewrite) => {
             let whole = read_whole(&parts.headers, body, turn, idle, share()).await?;
-            let turn = conversions.turn(whole.len()).await?;
+            let turn = conversions.turn_with_memory(&whole).await?;
             (ReadCall::rewritten(forwarder, rewrite, &whole, share())?, turn)
         }
     };
@@ -172,7 +175,7 @@ async fn finish(
     request_id: RequestId,
     (called, parts): (CalledEndpoint, http::request::Parts),
     KnownCaller { partition, merchant_id, found, key }: KnownCaller,
-    (read, turn, conversions): (ReadCall, Option<ConversionTurn>, Conversions),
+    (read, mut turn, conversions): (ReadCall, Option<TurnWithMemory>, Conversions),
     metadata: BTreeMap<String, String>,
 ) -> Result<PreparedCall, ApiError> {
     let app = &forwarder.app;
@@ -223,6 +226,9 @@ async fn finish(
         .providers
         .key(provider, callers_key)
         .map_err(|_| ApiError::Forward(ForwardError::ProviderKeyMissing))?;
+    if options.has_too_many_members && matches!(provider_key, Key::Managed(_)) {
+        return Err(too_many_members());
+    }
     let on_spend_key = matches!(found.credential.caller, Caller::SpendKey(_));
     let ambiguous = match provider_key {
         Key::Managed(_) => options.ambiguous,
@@ -231,6 +237,14 @@ async fn finish(
     };
     if let Some(name) = ambiguous {
         return Err(ambiguous_member(name));
+    }
+    if let (Caller::SpendKey(hash), Some(json)) = (&found.credential.caller, json.as_deref())
+        && beside_others(json.len(), || may_name_further_models(json))
+    {
+        // Boxed, so that other calls have no room for it.
+        let of_provider = provider.unpriced_members();
+        let turns = (turn, &conversions);
+        turn = Box::pin(check_further_models(app, (merchant_id, hash), json, of_provider, turns)).await?;
     }
     let priced = app.providers.list_price(provider, provider_key, &parts.method, &target, model.as_deref());
     let (list_price, unpriced) = match priced {
@@ -424,14 +438,7 @@ async fn check_shape(
     endpoint: ModelEndpoint,
 ) -> Result<AllowedProviders, ApiError> {
     let Caller::SpendKey(hash) = caller else { return Ok(AllowedProviders::All) };
-    let app = &forwarder.app;
-    let Some(State::SpendKeyHash(id)) = app.state(merchant_id, StateKey::SpendKeyHash(hash.clone())).await?
-    else {
-        return Err(ApiError::Auth(AuthError::SpendKeyInvalid));
-    };
-    let Some(State::SpendKey(key)) = app.state(merchant_id, StateKey::SpendKey(id)).await? else {
-        return Err(ApiError::Auth(AuthError::SpendKeyInvalid));
-    };
+    let key = spend_key(&forwarder.app, merchant_id, hash).await?;
     match key.settings.request_shape {
         Some(shape) if shape != endpoint.shape() => {
             let message = match shape {
@@ -446,6 +453,40 @@ async fn check_shape(
             let allowed = key.settings.allowed_providers.clone();
             Ok(allowed.map_or(AllowedProviders::All, AllowedProviders::Listed))
         }
+    }
+}
+
+/// Refuses a body that names, beside its `model`, one that its spend key does not allow. The `model` is checked when the call is
+/// opened. A long body gives its turn back while the state of the key is read, and returns the next one.
+async fn check_further_models(
+    app: &App,
+    (merchant_id, hash): (MerchantId, &KeyHash),
+    json: &[u8],
+    of_provider: &[&str],
+    (turn, conversions): (Option<TurnWithMemory>, &Conversions),
+) -> Result<Option<TurnWithMemory>, ApiError> {
+    let had_turn = turn.is_some();
+    drop(turn);
+    let key = spend_key(app, merchant_id, hash).await?;
+    let turn = if had_turn { conversions.turn_with_memory(json).await? } else { None };
+    let is_allowed =
+        |list: &Vec<String>| beside_others(json.len(), || are_further_models_among(list, json, of_provider));
+    if key.settings.allowed_models.as_ref().is_none_or(is_allowed) {
+        Ok(turn)
+    } else {
+        Err(ApiError::Auth(AuthError::ModelNotAllowed))
+    }
+}
+
+/// The state of the merchant's spend key with this hash.
+async fn spend_key(app: &App, merchant_id: MerchantId, hash: &KeyHash) -> Result<Box<SpendKey>, ApiError> {
+    let Some(State::SpendKeyHash(id)) = app.state(merchant_id, StateKey::SpendKeyHash(hash.clone())).await?
+    else {
+        return Err(ApiError::Auth(AuthError::SpendKeyInvalid));
+    };
+    match app.state(merchant_id, StateKey::SpendKey(id)).await? {
+        Some(State::SpendKey(key)) => Ok(key),
+        Some(_) | None => Err(ApiError::Auth(AuthError::SpendKeyInvalid)),
     }
 }
 

@@ -17,8 +17,8 @@ use super::request_body::{Ahead, BodyFingerprint, ReadAhead, RequestBody, read_a
 use super::response_change::{ResponseForm, ResponseRule};
 use super::turns::Turn;
 use super::usage::{
-    FormExtent, FormOptions, RequestedOptions, Shape, naming_model, read_bedrock_options, read_form,
-    read_request, without_member,
+    FormExtent, FormOptions, MAX_MEMBERS, RequestedOptions, Shape, naming_model, read_bedrock_options,
+    read_form, read_request, without_member,
 };
 use crate::body_memory::{MemoryShare, beside_others};
 use crate::error::{ApiError, ForwardError, Issue};
@@ -264,8 +264,16 @@ fn given_options(whole: &Bytes) -> Result<RequestedOptions, ApiError> {
         return Err(ApiError::issue(["body"], "must have at most 1000000 values"));
     }
     let given = beside_others(whole.len(), || read_request(whole));
+    if given.has_too_many_members {
+        return Err(too_many_members());
+    }
     // A body that was read asks for at least one answer.
     if given.answers == 0 { Err(ApiError::issue(["body"], "must be a JSON object")) } else { Ok(given) }
+}
+
+/// Refuses a body that is not read because of the number of its members.
+pub(super) fn too_many_members() -> ApiError {
+    ApiError::issue(["body"], format!("must have at most {MAX_MEMBERS} members in an object"))
 }
 
 /// Reads what the form of `model` alone says, at Bedrock.

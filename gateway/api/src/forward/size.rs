@@ -33,8 +33,9 @@ pub(super) fn of_call(
     limits: Limits,
 ) -> SizeHint {
     let given = json.map(|json| match limits.unbounded {
-        Unbounded::Nothing => content(json),
-        Unbounded::Input | Unbounded::Tokens => Content::BeyondText,
+        Unbounded::Nothing if !options.has_too_many_members => content(json),
+        // What was not read may have any content.
+        Unbounded::Nothing | Unbounded::Input | Unbounded::Tokens => Content::BeyondText,
     });
     let input_limit = match given {
         None | Some(Content::Text) => InputLimit::Body,
@@ -189,6 +190,15 @@ mod tests {
         let image =
             r#"{"n":"2","messages":[{"content":[{"type":"image_url","image_url":{"url":"https://a"}}]}]}"#;
         assert_eq!(size(image, model).input_limit, InputLimit::Unknown);
+    }
+
+    #[test]
+    fn a_body_of_too_many_members_is_one_that_cannot_be_read() {
+        let model = Split { input: Some(5_000), output: Some(300) };
+        let members = vec![r#""x":0"#; 10_001].join(",");
+        let many = size(&format!(r#"{{"max_tokens":9,{members}}}"#), model);
+        assert_eq!(many, size("[]", model));
+        assert_eq!((many.max_output_tokens, many.input_limit), (None, InputLimit::Unknown));
     }
 
     #[test]

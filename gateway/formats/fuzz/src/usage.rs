@@ -28,12 +28,14 @@ fuzz_target!(|input: &[u8]| -> Corpus {
 /// The readers, and what must hold for each.
 #[path = "../../../api/src/forward/usage"]
 mod usage {
+    mod any_case;
     mod chunk;
     mod document;
     mod event_stream;
     mod findings;
     mod form;
     mod framing;
+    mod members;
     mod output_limit;
     mod provider_text;
     mod request;

@@ -2,8 +2,6 @@
 //!
 //! `converse` has one form for all models. `invoke` has the form of the model, which its name tells.
 
-use std::collections::BTreeMap;
-
 use farthing_core::model_price::{ListPrice, ModelPrice};
 use serde_json::value::RawValue;
 
@@ -111,9 +109,10 @@ fn limit_at(members: &[(String, &RawValue)], path: Path) -> OutputLimit {
 
 /// The inputs in a list, each of which is metered as a call of its own: texts to embed.
 fn listed_inputs(body: &[u8]) -> u64 {
-    let Ok(members) = serde_json::from_slice::<BTreeMap<String, &RawValue>>(body) else { return 1 };
+    let Ok(Ordered(members)) = serde_json::from_slice(body) else { return 1 };
     let lists = ["texts", "images", "inputs"].into_iter().filter_map(|name| {
-        let list: Vec<&RawValue> = serde_json::from_str(members.get(name)?.get()).ok()?;
+        let (_, list) = members.iter().rfind(|(given, _)| given == name)?;
+        let list: Vec<&RawValue> = serde_json::from_str(list.get()).ok()?;
         u64::try_from(list.len()).ok()
     });
     lists.max().unwrap_or(1).max(1)

@@ -1,7 +1,7 @@
 //! The content of a request body, by what bounds its input tokens. Text has at most a token per byte. An image, a file or
 //! a reference to something that the provider keeps or fetches can be more tokens than the body has bytes. Pure.
 
-use super::any_case::is_read_as;
+use super::any_case::{first_read_as, is_read_as};
 use super::unpriced::Tree;
 
 /// The content of a request body.
@@ -185,7 +185,7 @@ fn undescribed(tools: &Tree) -> u64 {
 
 /// Whether a member holds content beyond text, at any depth.
 fn is_beyond_text(name: &str, value: &Tree) -> bool {
-    let is_one_of = |names: &[&str]| names.iter().any(|known| is_read_as(name, known));
+    let is_one_of = |names: &[&'static str]| first_read_as(name, names).is_some();
     match value {
         Tree::Null => false,
         Tree::Text(kind) if is_read_as(name, "type") => TYPES.contains(&kind.as_str()),

@@ -17,10 +17,12 @@ mod event_stream;
 mod findings;
 mod form;
 mod framing;
+mod further_models;
 #[cfg(test)]
 mod fuzz;
 #[cfg(test)]
 mod hold_property;
+mod members;
 mod output_limit;
 mod provider_text;
 mod request;
@@ -38,6 +40,8 @@ pub(crate) use self::decoders::Decoders;
 pub(crate) use self::decoding::is_uncompressed;
 pub(crate) use self::findings::UsageReport;
 pub(crate) use self::form::{FormExtent, FormOptions, read_form};
+pub(crate) use self::further_models::{are_further_models_among, may_name_further_models};
+pub(crate) use self::members::MAX_MEMBERS;
 pub(crate) use self::output_limit::{BedrockLimit, LimitMember};
 pub(crate) use self::request::{
     RequestedOptions, RequestedStream, naming_model, read_request, requesting_usage, without_member,

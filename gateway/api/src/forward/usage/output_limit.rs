@@ -1,7 +1,7 @@
 //! The output limits of a request body. A limit counts if its provider reads the member that it stands in. What a
 //! provider may pass over, or understand in another way, does not make a bound smaller. Pure.
 
-use serde_json::value::RawValue;
+use super::members::Member;
 
 /// A member of a request body that limits the tokens of its output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,13 +81,13 @@ pub(crate) struct OutputLimits {
 
 impl OutputLimits {
     /// Adds the limits among the members of an object. `null` is no limit.
-    pub(super) fn add(&mut self, object: LimitObject, members: &[(String, &RawValue)]) {
-        let limits = members
-            .iter()
-            .filter(|(name, value)| LimitMember::NAMES.contains(&name.as_str()) && value.get() != "null");
-        self.given.extend(limits.map(|(name, value)| {
-            let tokens = value.get().parse::<u64>().ok().filter(|tokens| *tokens > 0);
-            (LimitMember::of(object, name), tokens)
+    pub(super) fn add(&mut self, object: LimitObject, members: &[Member<'_>]) {
+        let limits = members.iter().filter(|member| {
+            member.is_exact && LimitMember::NAMES.contains(&member.name) && member.value.get() != "null"
+        });
+        self.given.extend(limits.map(|member| {
+            let tokens = member.value.get().parse::<u64>().ok().filter(|tokens| *tokens > 0);
+            (LimitMember::of(object, member.name), tokens)
         }));
     }
 

@@ -1,11 +1,13 @@
 //! Reads the options of a request body that metering needs: the model, the output limit and the reporting of usage.
 //! Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
+use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::any_case::is_read_as;
+use super::members::{MAX_MEMBERS, Member, Unread, read_members};
 use super::output_limit::{BedrockLimit, LimitMember, LimitObject, OutputLimits};
 use super::provider_text::string;
 
@@ -70,6 +72,8 @@ pub(crate) struct RequestedOptions {
     pub(crate) unread_count: Option<&'static str>,
     /// The characters of `input`, if it is a text: what is to be spoken.
     pub(crate) input_characters: Option<u64>,
+    /// Whether the body was not read because it, or an object of options in it, has more than [`MAX_MEMBERS`].
+    pub(crate) has_too_many_members: bool,
 }
 
 impl RequestedOptions {
@@ -86,121 +90,204 @@ impl RequestedOptions {
 
 /// Reads the options of a whole JSON body.
 pub(crate) fn read_request(body: &[u8]) -> RequestedOptions {
-    type Members<'a> = BTreeMap<String, &'a RawValue>;
-    let Ok(Ordered(members)) = serde_json::from_slice(body) else { return RequestedOptions::default() };
-    let ambiguous = DECISIVE
-        .into_iter()
-        .chain(LimitMember::NAMES)
-        .chain(COUNTS)
-        .find(|name| is_ambiguous(&members, name));
-    let repeats_model = spelled(&members, "model").nth(1).is_some();
+    options_of(body).unwrap_or_else(|unread| RequestedOptions {
+        has_too_many_members: unread == Unread::TooManyMembers,
+        ..RequestedOptions::default()
+    })
+}
+
+fn options_of(body: &[u8]) -> Result<RequestedOptions, Unread> {
+    let body = std::str::from_utf8(body).map_err(|_| Unread::NoObject)?;
+    let bounds = [&LimitMember::NAMES[..], &COUNTS[..]].concat();
+    let members = read_members(body, &[&DECISIVE[..], &bounds[..], &INPUTS[..]].concat())?.known;
+    let body = Given::of(&members);
+    let inner =
+        [body.within("generationConfig", &bounds)?, body.within("generation_config", &bounds)?].concat();
+    let inference = body.within("inferenceConfig", &bounds)?;
+    let options = body.within("stream_options", &[INCLUDE_USAGE])?;
     let mut limits = OutputLimits::default();
     limits.add(LimitObject::Body, &members);
-    let body: Members<'_> = members.into_iter().collect();
-    let within = |name: &str| -> Vec<(String, &RawValue)> {
-        let members = body.get(name).map(|inner| serde_json::from_str::<Ordered<'_>>(inner.get()));
-        members.and_then(Result::ok).map(|Ordered(members)| members).unwrap_or_default()
-    };
-    let (inner, options) =
-        ([within("generationConfig"), within("generation_config")].concat(), within("stream_options"));
-    let inference = within("inferenceConfig");
     limits.add(LimitObject::GenerationConfig, &inner);
     limits.add(LimitObject::InferenceConfig, &inference);
-    let is_bound_ambiguous = |members: &[(String, &RawValue)]| {
-        let mut bounds = LimitMember::NAMES.into_iter().chain(COUNTS);
-        bounds.any(|name| is_ambiguous(members, name))
-    };
-    let ambiguous = ambiguous
-        .or_else(|| is_ambiguous(&options, INCLUDE_USAGE).then_some("stream_options"))
-        .or_else(|| is_bound_ambiguous(&inner).then_some("generationConfig"))
-        .or_else(|| is_bound_ambiguous(&inference).then_some("inferenceConfig"));
-    let counts: Vec<(&'static str, &RawValue)> = COUNTS
+    let is_ambiguous = |members: &[Member<'_>]| Given::of(members).0.values().any(Spellings::are_ambiguous);
+    let ambiguous = DECISIVE
         .into_iter()
-        .flat_map(|count| {
-            let within = inner.iter().filter(move |(name, _)| name == count).map(|(_, value)| *value);
-            let top = body.get(count).copied();
-            top.into_iter().chain(within).map(move |value| (count, value))
-        })
-        .filter(|(_, value)| value.get() != "null")
-        .collect();
-    let unread_count = counts.iter().find(|(_, value)| value.get().parse::<u64>().is_err());
-    let unread_count = unread_count.map(|(name, _)| *name);
-    let counted = counts.iter().filter_map(|(_, value)| value.get().parse::<u64>().ok()).max();
-    let counted = counted.unwrap_or(1).max(1);
-    let tells_usage = options.iter().any(|(name, value)| name == INCLUDE_USAGE && value.get() == "true");
-    let streams = body.get("stream").is_some_and(|value| !matches!(value.get(), "false" | "null"));
-    let inputs = INPUTS.into_iter().filter_map(|name| {
-        let input = body.get(name)?.get();
-        // Mostly it is a text, which would be read to make an error of it.
-        let list: Vec<&RawValue> = input.starts_with('[').then(|| serde_json::from_str(input).ok())??;
-        u64::try_from(list.len()).ok()
-    });
-    let inputs = inputs.max().unwrap_or(1).max(1);
+        .chain(bounds)
+        .find(|name| body.is_ambiguous(name))
+        .or_else(|| is_ambiguous(&options).then_some("stream_options"))
+        .or_else(|| is_ambiguous(&inner).then_some("generationConfig"))
+        .or_else(|| is_ambiguous(&inference).then_some("inferenceConfig"));
+    let mut counts = Counts::default();
+    for name in COUNTS {
+        if let Some(value) = body.value(name) {
+            counts.add(name, value);
+        }
+    }
+    for member in inner.iter().filter(|member| member.is_exact && COUNTS.contains(&member.name)) {
+        counts.add(member.name, member.value);
+    }
+    let unread_count = COUNTS.into_iter().find(|name| counts.unread.contains(name));
+    let counted = counts.largest.unwrap_or(1).max(1);
+    let tells_usage = options.iter().any(|member| member.is_exact && member.value.get() == "true");
+    let is_set = |name: &str| body.value(name).is_some_and(|value| !matches!(value.get(), "false" | "null"));
+    let lists: BTreeMap<&str, List> =
+        INPUTS.into_iter().filter_map(|name| Some((name, List::of(body.value(name)?)?))).collect();
+    let inputs = lists.values().map(|list| list.items).max().unwrap_or(1).max(1);
     let answers = if unread_count.is_some() { u64::MAX } else { counted };
-    let limited = counted.saturating_mul(prompts(body.get("prompt").copied(), body.get("requests").copied()));
-    RequestedOptions {
-        model: body.get("model").and_then(|model| string(model.get())).map(without_collection),
+    Ok(RequestedOptions {
+        model: body.value("model").and_then(|model| string(model.get())).map(without_collection),
         ambiguous,
-        repeats_model,
-        stream: match (streams, tells_usage) {
+        repeats_model: body.0.get("model").is_some_and(|model| model.times > 1),
+        stream: match (is_set("stream"), tells_usage) {
             (false, _) => RequestedStream::None,
             (true, true) => RequestedStream::WithUsage,
             (true, false) => RequestedStream::WithoutUsage,
         },
-        is_background: body.get("background").is_some_and(|value| !matches!(value.get(), "false" | "null")),
+        is_background: is_set("background"),
         limits,
         bedrock_limit: None,
-        limited_answers: unread_count.is_none().then_some(limited),
+        limited_answers: unread_count.is_none().then_some(counted.saturating_mul(prompts(&lists))),
         answers: answers.saturating_mul(inputs),
         unread_count,
-        input_characters: body.get("input").and_then(|input| {
+        input_characters: body.value("input").and_then(|input| {
             let text: String = serde_json::from_str(input.get()).ok()?;
             u64::try_from(text.chars().count()).ok()
         }),
+        has_too_many_members: false,
+    })
+}
+
+/// What an object gives for each of a few names.
+struct Given<'a>(BTreeMap<&'static str, Spellings<'a>>);
+
+/// The members whose names may be read as one.
+#[derive(Default)]
+struct Spellings<'a> {
+    /// Their number.
+    times: usize,
+    /// The value of the last one with exactly this name.
+    exact: Option<&'a RawValue>,
+}
+
+impl Spellings<'_> {
+    /// Whether readers may understand them in two ways: there are several, or one that is spelled in another case, which some
+    /// readers ignore.
+    const fn are_ambiguous(&self) -> bool {
+        self.times > 1 || self.exact.is_none()
+    }
+}
+
+impl<'a> Given<'a> {
+    fn of(members: &[Member<'a>]) -> Self {
+        let mut by_name: BTreeMap<&'static str, Spellings<'a>> = BTreeMap::new();
+        for member in members {
+            let given = by_name.entry(member.name).or_default();
+            given.times += 1;
+            if member.is_exact {
+                given.exact = Some(member.value);
+            }
+        }
+        Self(by_name)
+    }
+
+    fn is_ambiguous(&self, name: &str) -> bool {
+        self.0.get(name).is_some_and(Spellings::are_ambiguous)
+    }
+
+    fn value(&self, name: &str) -> Option<&'a RawValue> {
+        self.0.get(name)?.exact
+    }
+
+    /// The members of the object `name`; none if it is no object.
+    fn within(&self, name: &str, names: &[&'static str]) -> Result<Vec<Member<'a>>, Unread> {
+        match self.value(name).map(|object| read_members(object.get(), names)) {
+            Some(Ok(members)) => Ok(members.known),
+            Some(Err(Unread::TooManyMembers)) => Err(Unread::TooManyMembers),
+            Some(Err(Unread::NoObject)) | None => Ok(Vec::new()),
+        }
+    }
+}
+
+/// The numbers of answers in a body.
+#[derive(Default)]
+struct Counts {
+    largest: Option<u64>,
+    /// The names of those that are no whole numbers.
+    unread: BTreeSet<&'static str>,
+}
+
+impl Counts {
+    fn add(&mut self, name: &'static str, value: &RawValue) {
+        match (value.get(), value.get().parse()) {
+            ("null", _) => {}
+            (_, Ok(count)) => self.largest = self.largest.max(Some(count)),
+            (_, Err(_)) => {
+                self.unread.insert(name);
+            }
+        }
+    }
+}
+
+/// A list of inputs.
+#[derive(Debug, Clone, Copy, Default)]
+struct List {
+    items: u64,
+    /// Whether a text or a list is among them.
+    has_texts: bool,
+}
+
+impl List {
+    fn of(value: &RawValue) -> Option<Self> {
+        // Mostly it is a text, which would be read to make an error of it.
+        value.get().starts_with('[').then(|| serde_json::from_str(value.get()).ok())?
+    }
+}
+
+impl<'de> Deserialize<'de> for List {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Items;
+
+        impl<'de> Visitor<'de> for Items {
+            type Value = List;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<List, A::Error> {
+                let mut read = List::default();
+                while let Some(item) = list.next_element::<&RawValue>()? {
+                    read.items += 1;
+                    read.has_texts |= item.get().starts_with(['"', '[']);
+                }
+                Ok(read)
+            }
+        }
+
+        deserializer.deserialize_seq(Items)
     }
 }
 
 /// The number of prompts with answers of their own. A list of numbers is one prompt, as tokens; a list of messages is
 /// one conversation.
-fn prompts(prompt: Option<&RawValue>, requests: Option<&RawValue>) -> u64 {
-    let items =
-        |list: &RawValue| serde_json::from_str::<Vec<&RawValue>>(list.get()).ok().map(|items| items.len());
-    let texts = prompt.filter(|list| {
-        let items: Vec<&RawValue> = serde_json::from_str(list.get()).unwrap_or_default();
-        items.iter().any(|item| item.get().starts_with(['"', '[']))
-    });
-    let most = texts.into_iter().chain(requests).filter_map(items).max();
-    most.and_then(|count| u64::try_from(count).ok()).unwrap_or(1).max(1)
-}
-
-/// Whether readers may understand the member `name` in two ways: it is repeated, or spelled in another case, which some
-/// readers ignore.
-fn is_ambiguous(members: &[(String, &RawValue)], name: &str) -> bool {
-    let mut given = spelled(members, name);
-    match (given.next(), given.next()) {
-        (Some(_), Some(_)) => true,
-        (Some(only), None) => only != name,
-        (None, _) => false,
-    }
-}
-
-/// The names of the members that are `name` in any case.
-fn spelled<'a>(members: &'a [(String, &RawValue)], name: &'a str) -> impl Iterator<Item = &'a str> {
-    members.iter().map(|(given, _)| given.as_str()).filter(move |given| is_read_as(given, name))
+fn prompts(lists: &BTreeMap<&str, List>) -> u64 {
+    let texts = lists.get("prompt").filter(|list| list.has_texts);
+    let most = texts.into_iter().chain(lists.get("requests")).map(|list| list.items).max();
+    most.unwrap_or(1).max(1)
 }
 
 /// The JSON body with `stream_options.include_usage` set and every other byte unchanged; `None` if `stream_options` is
 /// not an object.
 pub(crate) fn requesting_usage(body: &[u8]) -> Option<Vec<u8>> {
     const ASKED: &str = r#""include_usage":true"#;
-    let Ordered(members) = serde_json::from_slice(body).ok()?;
-    let Some((_, options)) = members.iter().find(|(name, _)| name == "stream_options") else {
+    let members = read_members(std::str::from_utf8(body).ok()?, &["stream_options"]).ok()?;
+    let Some(options) = members.known.iter().find(|member| member.is_exact) else {
         let at = body.iter().position(|byte| *byte == b'{')? + 1;
-        let comma = if members.is_empty() { "" } else { "," };
+        let comma = if members.count == 0 { "" } else { "," };
         let asked = format!(r#""stream_options":{{{ASKED}}}{comma}"#);
         return Some([&body[..at], asked.as_bytes(), &body[at..]].concat());
     };
-    let given = options.get();
+    let given = options.value.get();
     let others = match given {
         "null" => Ordered(Vec::new()),
         _ => serde_json::from_str(given).ok()?,
@@ -217,9 +304,8 @@ pub(crate) fn requesting_usage(body: &[u8]) -> Option<Vec<u8>> {
 
 /// The JSON body with `model` as its model and every other byte unchanged; `None` if it names none.
 pub(crate) fn naming_model(body: &[u8], model: &str) -> Option<Vec<u8>> {
-    let Ordered(members) = serde_json::from_slice(body).ok()?;
-    let (_, given) = members.iter().find(|(name, _)| name == "model")?;
-    let given = given.get();
+    let members = read_members(std::str::from_utf8(body).ok()?, &["model"]).ok()?;
+    let given = members.known.iter().find(|member| member.is_exact)?.value.get();
     // The value is a part of the body.
     let at = given.as_ptr().addr().checked_sub(body.as_ptr().addr())?;
     let named = serde_json::to_string(model).ok()?;
@@ -241,23 +327,26 @@ fn without_collection(model: String) -> String {
     model.strip_prefix("models/").map(str::to_owned).unwrap_or(model)
 }
 
-/// The members of a JSON object in their order, repeated ones included.
+/// All members of a JSON object in their order, repeated ones included. One with more than [`MAX_MEMBERS`] is not read.
 pub(super) struct Ordered<'a>(pub(super) Vec<(String, &'a RawValue)>);
 
-impl<'de> serde::Deserialize<'de> for Ordered<'de> {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+impl<'de> Deserialize<'de> for Ordered<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Members;
 
-        impl<'de> serde::de::Visitor<'de> for Members {
+        impl<'de> Visitor<'de> for Members {
             type Value = Ordered<'de>;
 
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
 
-            fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Ordered<'de>, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Ordered<'de>, A::Error> {
                 let mut members = Vec::new();
                 while let Some(member) = map.next_entry()? {
+                    if members.len() == MAX_MEMBERS {
+                        return Err(A::Error::custom("too many members"));
+                    }
                     members.push(member);
                 }
                 Ok(Ordered(members))
@@ -270,6 +359,7 @@ impl<'de> serde::Deserialize<'de> for Ordered<'de> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::members::tests::NAMES_READ;
     use super::*;
 
     #[test]
@@ -388,6 +478,43 @@ mod tests {
             let body = format!(r#"{{"background":{background}}}"#);
             assert_eq!(read_request(body.as_bytes()).is_background, is, "{body}");
         }
+    }
+
+    /// The names that are read of a body with so many members of its own, and as many in its options.
+    fn names_read(members: usize) -> (usize, RequestedOptions) {
+        let many = vec![r#""x":0"#; members].join(",");
+        let body = format!(r#"{{"model":"m","generationConfig":{{{many}}},{many}}}"#);
+        let before = NAMES_READ.get();
+        let options = read_request(body.as_bytes());
+        (NAMES_READ.get() - before, options)
+    }
+
+    #[test]
+    fn each_member_is_read_once_however_many_there_are() {
+        for members in [1, 100, MAX_MEMBERS - 2] {
+            let (read, options) = names_read(members);
+            assert_eq!(read, 2 + 2 * members);
+            assert_eq!((options.model.as_deref(), options.has_too_many_members), (Some("m"), false));
+        }
+    }
+
+    #[test]
+    fn a_body_with_an_object_of_too_many_members_is_not_read() {
+        let unread = RequestedOptions { has_too_many_members: true, ..RequestedOptions::default() };
+        let (read, options) = names_read(52_000);
+        assert_eq!((read, &options), (MAX_MEMBERS + 1, &unread));
+        assert_eq!(names_read(MAX_MEMBERS - 1).1, unread);
+        let many = vec![r#""maxOutputTokens":9"#; MAX_MEMBERS + 1].join(",");
+        for name in ["generationConfig", "generation_config", "inferenceConfig", "stream_options"] {
+            let body = format!(r#"{{"model":"m","max_tokens":5,"{name}":{{{many}}}}}"#);
+            assert_eq!(read_request(body.as_bytes()), unread, "{name}");
+        }
+        let body = format!(r#"{{"model":"m","max_tokens":5,"other":{{{many}}}}}"#);
+        assert_eq!(read_request(body.as_bytes()).model.as_deref(), Some("m"));
+        let body = format!(r#"{{"model":"m","stream_options":{{}},{many}}}"#);
+        assert_eq!(requesting_usage(body.as_bytes()), None);
+        assert_eq!(naming_model(body.as_bytes(), "n"), None);
+        assert_eq!(without_member(body.as_bytes(), "x"), None);
     }
 
     #[test]

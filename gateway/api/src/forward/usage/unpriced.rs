@@ -7,7 +7,7 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 
-use super::any_case::is_read_as;
+use super::any_case::{first_read_as, is_read_as};
 use super::provider_text::string;
 use super::request::Ordered;
 
@@ -82,8 +82,7 @@ pub(crate) fn unpriced_member(body: &[u8], of_provider: &[&'static str]) -> Opti
         let other_than =
             |plain: &[&str]| is_named && !string(text).is_some_and(|value| plain.contains(&value.as_str()));
         // Some providers' readers ignore the case of names.
-        let mut all = UNPRICED.iter().chain(of_provider);
-        let known = *all.find(|known| is_read_as(name, known))?;
+        let known = first_read_as(name, UNPRICED.iter().chain(of_provider))?;
         let requests = match known {
             "service_tier" | "serviceTier" => other_than(&STANDARD_TIERS),
             "speed" => other_than(&["standard"]),
