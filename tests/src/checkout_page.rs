@@ -77,6 +77,12 @@ pub fn form(path: &str, fields: &[(&str, &str)]) -> Request {
         .body(Body::Whole(pairs.join("&").into_bytes()))
 }
 
+/// The value of a hidden field of a page; empty if the page does not have it.
+pub fn hidden<'a>(html: &'a str, name: &str) -> &'a str {
+    let field = html.split_once(&format!(r#"name="{name}" value=""#));
+    field.and_then(|(_, rest)| rest.split_once('"')).map_or("", |(value, _)| value)
+}
+
 /// The fields of a card.
 pub fn card(number: &str) -> [(&str, &str); 3] {
     [("card_number", number), ("card_expiry", "04/39"), ("card_cvc", "123")]

@@ -7,6 +7,7 @@ use chrono::{DateTime, Utc};
 use rust_decimal::Decimal;
 use serde_json::{Value, json};
 
+use crate::checkout_page::hidden;
 use crate::client::{Body, Request, Response};
 use crate::log::Logged;
 use crate::merchant::{Customer, Merchant, encoded};
@@ -59,8 +60,8 @@ impl Page {
     /// Submits the form at `price`.
     pub async fn send(&self, to: SocketAddr, price: &str, means: Means<'_>) -> Response {
         let page = self.shown(to).await.text();
-        let credit = page.split_once(r#"name="credit" value=""#).and_then(|(_, rest)| rest.split_once('"'));
-        let mut fields = vec![("price", price), ("credit", credit.map_or("", |(credit, _)| credit))];
+        let mut fields = vec![("price", price)];
+        fields.extend(["credit", "starts", "payment_method_id"].map(|name| (name, hidden(&page, name))));
         match means {
             Means::None => {}
             Means::Known => fields.push(("pay", "known")),
@@ -111,12 +112,7 @@ impl Merchant {
     /// Subscribes `customer` to the plan on a hosted page, and returns the subscription.
     pub async fn subscribe(&self, customer: &Customer, plan: &Value, means: Means<'_>) -> Value {
         let asked = json!({"checkout_mode": "subscription", "plan_id": plan["plan_id"]});
-        // A page without a payment shows no price.
-        let price = match means {
-            Means::None => "",
-            Means::Known | Means::Card(_) => plan["period_amount"].as_str().unwrap(),
-        };
-        self.check_out(customer, &asked, price, means).await;
+        self.check_out(customer, &asked, plan["period_amount"].as_str().unwrap(), means).await;
         self.subscription_of(customer).await
     }
 

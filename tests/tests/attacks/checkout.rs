@@ -9,11 +9,14 @@ use farthing_tests::recurring::{IS_DECLINED, Means, PAYS, Page};
 use farthing_tests::run;
 use farthing_tests::side_gateway::SideGateway;
 use farthing_tests::wait::eventually;
+use rust_decimal::Decimal;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 use tokio::task::JoinSet;
 
-use farthing_tests::checkout_page::{ACCEPTED, Checkout, DECLINED, PERSON, card, form, money, went_through};
+use farthing_tests::checkout_page::{
+    ACCEPTED, Checkout, DECLINED, PERSON, card, form, hidden, money, went_through,
+};
 
 /// What the attacks on a session must not cause.
 const EFFECTS: [&str; 5] = [
@@ -426,6 +429,41 @@ fn the_saved_card_of_a_customer_pays_for_nobody_else() {
         let declined = page.send(merchant.hosted_pages(), "", Means::Card(IS_DECLINED)).await;
         assert_eq!(declined.status, 422);
         assert_eq!(merchant.of_kind("payment.succeeded").await.len(), 0);
+    });
+}
+
+#[test]
+fn a_page_charges_no_other_saved_card_than_the_one_that_it_showed() {
+    run(async {
+        let merchant = Merchant::new().await;
+        let pages = merchant.hosted_pages();
+        let customer = merchant.customer("0").await;
+        merchant.leave_card(&customer, PAYS).await;
+        let asked = json!({"checkout_mode": "topup", "customer_id": customer.id});
+        let (page, other) = (Page::of(&merchant, &asked).await, Page::of(&merchant, &asked).await);
+        let html = page.shown(pages).await.text();
+        assert!(html.contains("Visa ending in 4242"), "{html}");
+        let shown = hidden(&html, "payment_method_id");
+        // The customer pays at another page with another card, which becomes the saved one.
+        let new = [&card("5555555555554444")[..], &[("amount", "20"), ("pay", "card")]].concat();
+        let paid = other.post(pages, &new).await;
+        assert_eq!(paid.status, 303, "{}", paid.text());
+        for saved in [shown, "", "pm_01KAM5F7Z8Q9X0Y1V2W3E4R5T6"] {
+            let fields = [("amount", "77"), ("pay", "known"), ("payment_method_id", saved)];
+            let refused = page.post(pages, &fields).await;
+            let html = refused.text();
+            assert_eq!(refused.status, 422, "{html}");
+            assert!(html.contains("The offer has changed"), "{html}");
+            assert!(html.contains("Mastercard ending in 4444"), "{html}");
+        }
+        assert_eq!(merchant.charges().await, [(Decimal::from(20), None)]);
+        // It charges the card that it shows now.
+        let html = page.shown(pages).await.text();
+        let saved = ("payment_method_id", hidden(&html, "payment_method_id"));
+        let paid = page.post(pages, &[("amount", "77"), ("pay", "known"), saved]).await;
+        assert_eq!(paid.status, 303, "{}", paid.text());
+        let requested = merchant.of_kind("payment.requested").await;
+        assert_eq!((requested.len(), &requested[1].body["payment_method_id"]), (2, &json!(saved.1)));
     });
 }
 

@@ -1,9 +1,10 @@
-//! A checkout page whose fields of prices were changed in the browser charges nothing.
+//! Checkout pages whose fields of prices were changed in the browser, or whose offer has changed: nothing is charged or begun.
 
-use farthing_tests::checkout_page::{ACCEPTED, Checkout, PERSON, card, went_through};
+use farthing_tests::checkout_page::{ACCEPTED, Checkout, PERSON, card, hidden, went_through};
 use farthing_tests::merchant::Merchant;
+use farthing_tests::recurring::{Means, PAYS, Page};
 use farthing_tests::run;
-use serde_json::json;
+use serde_json::{Value, json};
 
 const SHOWN: [(&str, &str); 2] = [("price", "20.0000000000"), ("credit", "20.0000000000")];
 
@@ -33,5 +34,73 @@ fn a_changed_price_charges_nothing() {
         }
         went_through(&checkout.post(&[&own[..], &SHOWN].concat()).await, &checkout);
         assert_eq!(checkout.of_kind("payment.succeeded").await.len(), 1);
+    });
+}
+
+/// A plan of this price with as much credit.
+async fn plan(merchant: &Merchant, price: &str, credit: &str) -> Value {
+    let plan = json!({"name": "Plan", "period_amount": price, "included_credit": credit});
+    merchant.post("/v1/plans", &plan).await.expect(201)
+}
+
+/// The fields that say what a page offers.
+fn offer(html: &str) -> [(&'static str, &str); 4] {
+    ["price", "credit", "starts", "payment_method_id"].map(|name| (name, hidden(html, name)))
+}
+
+#[test]
+fn a_changed_credit_is_noticed_also_if_nothing_is_paid_now() {
+    run(async {
+        let merchant = Merchant::new().await;
+        let pages = merchant.hosted_pages();
+        let (free, cheap) = (plan(&merchant, "0", "5").await, plan(&merchant, "10", "10").await);
+        let dear = plan(&merchant, "20", "20").await;
+        let newcomer = merchant.customer_called("newcomer", "0").await;
+        let subscriber = merchant.customer_called("subscriber", "0").await;
+        merchant.subscribe(&subscriber, &dear, Means::Card(PAYS)).await;
+        for (customer, plan) in [(&newcomer, &free), (&subscriber, &cheap)] {
+            let plan_id = plan["plan_id"].as_str().unwrap();
+            let asked =
+                json!({"checkout_mode": "subscription", "plan_id": plan_id, "customer_id": customer.id});
+            let page = Page::of(&merchant, &asked).await;
+            let seen = page.shown(pages).await.text();
+            let changed = json!({"included_credit": "0"});
+            merchant.patch(&format!("/v1/plans/{plan_id}"), &changed).await.expect(200);
+            let before = merchant.events().await.len();
+            for fields in [&offer(&seen)[..], &[]] {
+                let refused = page.post(pages, fields).await;
+                assert_eq!(refused.status, 422, "{}", refused.text());
+                assert!(refused.text().contains("The offer has changed"), "{}", refused.text());
+            }
+            assert_eq!(merchant.events().await.len(), before, "nothing was recorded");
+            let seen = page.shown(pages).await.text();
+            let accepted = page.post(pages, &offer(&seen)).await;
+            assert_eq!(accepted.status, 303, "{}", accepted.text());
+        }
+        assert_eq!(merchant.subscription_of(&newcomer).await["plan_id"], free["plan_id"]);
+        let pending = merchant.subscription_of(&subscriber).await["pending_change"].clone();
+        assert_eq!(pending["plan_id"], cheap["plan_id"]);
+    });
+}
+
+#[test]
+fn a_plan_that_would_start_later_is_another_offer() {
+    run(async {
+        let merchant = Merchant::new().await;
+        let pages = merchant.hosted_pages();
+        let (small, big) = (plan(&merchant, "10", "10").await, plan(&merchant, "20", "20").await);
+        let biggest = plan(&merchant, "30", "30").await;
+        let customer = merchant.customer("0").await;
+        merchant.subscribe(&customer, &small, Means::Card(PAYS)).await;
+        let asked =
+            json!({"checkout_mode": "subscription", "plan_id": big["plan_id"], "customer_id": customer.id});
+        let page = Page::of(&merchant, &asked).await;
+        let seen = page.shown(pages).await.text();
+        // It was an upgrade, and is a downgrade now.
+        merchant.subscribe(&customer, &biggest, Means::Known).await;
+        let refused = page.post(pages, &[&offer(&seen)[..], &[("pay", "known")]].concat()).await;
+        assert_eq!(refused.status, 422, "{}", refused.text());
+        assert!(refused.text().contains("The offer has changed"), "{}", refused.text());
+        assert_eq!(merchant.subscription_of(&customer).await["pending_change"], Value::Null);
     });
 }

@@ -2,12 +2,17 @@
 
 use farthing_tests::client::{Body, Connection};
 use farthing_tests::merchant::Merchant;
+use farthing_tests::recurring::{Means, PAYS, Page};
 use farthing_tests::run;
-use farthing_tests::wait::eventually;
+use farthing_tests::wait::{eventually, within};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 
-use farthing_tests::checkout_page::{ACCEPTED, Checkout, DECLINED, PERSON, card, form, money, went_through};
+use farthing_tests::checkout_page::{
+    ACCEPTED, Checkout, DECLINED, PERSON, card, form, hidden, money, went_through,
+};
+
+use super::payments::{RETRY_LIMIT, answers_again, does_not_answer};
 
 #[test]
 fn after_a_declined_card_another_one_pays_once() {
@@ -55,6 +60,64 @@ fn after_a_declined_card_another_one_pays_once() {
             "the program's output contains a card"
         );
         assert!(!output.contains(DECLINED), "the program's output contains a card");
+    });
+}
+
+#[test]
+fn a_payment_without_an_outcome_is_shown_as_pending_and_made_once() {
+    run(async {
+        let checkout = Checkout::new("topup").await;
+        let broken = does_not_answer(&checkout.merchant, "17.77").await;
+        let fields = money("17.77", ACCEPTED);
+        for gateway in 0..2 {
+            went_through(&checkout.post_to(gateway, &fields).await, &checkout);
+            let page = checkout.get().await;
+            assert_eq!(page.status, 200, "{}", page.text());
+            assert!(page.text().contains("Processing your payment"), "{}", page.text());
+        }
+        answers_again(&checkout.merchant, &broken).await;
+        within(RETRY_LIMIT, "the payment succeeds", async || {
+            (!checkout.of_kind("payment.succeeded").await.is_empty()).then_some(())
+        })
+        .await;
+        assert!(checkout.get().await.text().contains("checkout_success"));
+        for kind in ["payment.requested", "payment.succeeded", "wallet.credited"] {
+            assert_eq!(checkout.of_kind(kind).await.len(), 1, "{kind}");
+        }
+    });
+}
+
+#[test]
+fn a_page_says_that_another_upgrade_is_being_paid() {
+    run(async {
+        let merchant = Merchant::new().await;
+        let pages = merchant.hosted_pages();
+        let customer = merchant.customer("0").await;
+        let plan = async |price: &str| {
+            merchant.post("/v1/plans", &json!({"name": "Plan", "period_amount": price})).await.expect(201)
+        };
+        let (small, big, bigger) = (plan("10").await, plan("18.18").await, plan("19.19").await);
+        merchant.subscribe(&customer, &small, Means::Card(PAYS)).await;
+        let upgrade = async |plan: &Value| {
+            let asked = json!({
+                "checkout_mode": "subscription", "plan_id": plan["plan_id"], "customer_id": customer.id,
+            });
+            let page = Page::of(&merchant, &asked).await;
+            page.send(pages, plan["period_amount"].as_str().unwrap(), Means::Known).await
+        };
+        let broken = does_not_answer(&merchant, "18.18").await;
+        let first = upgrade(&big).await;
+        assert_eq!(first.status, 303, "{}", first.text());
+        let second = upgrade(&bigger).await;
+        assert_eq!(second.status, 422, "{}", second.text());
+        assert!(second.text().contains("Another payment for your subscription"), "{}", second.text());
+        answers_again(&merchant, &broken).await;
+        within(RETRY_LIMIT, "the first upgrade is paid", async || {
+            (!merchant.of_kind("subscription.upgraded").await.is_empty()).then_some(())
+        })
+        .await;
+        assert_eq!(merchant.subscription_of(&customer).await["plan_id"], big["plan_id"]);
+        assert_eq!(merchant.of_kind("payment.requested").await.len(), 2);
     });
 }
 
@@ -111,7 +174,8 @@ fn a_declined_card_does_not_become_the_payment_method_of_the_wallet() {
         let html = second.post(&[&money("10", DECLINED)[..], &[("pay", "card")]].concat()).await.text();
         assert!(html.contains("Your card was declined.") && html.contains("Visa ending in 4242"), "{html}");
         assert_eq!(second.of_kind("payment_method.added").await.len(), 1);
-        went_through(&second.post(&[("amount", "10"), ("pay", "known")]).await, &second);
+        let saved = ("payment_method_id", hidden(&html, "payment_method_id"));
+        went_through(&second.post(&[("amount", "10"), ("pay", "known"), saved]).await, &second);
         assert_eq!(second.merchant.balance(&customer).await, "35.0000000000");
     });
 }
@@ -194,12 +258,7 @@ fn a_form_sent_twice_shows_the_completion_even_if_it_is_read_while_the_session_c
         });
         let checkout = Checkout::of(merchant, asked).await;
         let shown = checkout.get().await.text();
-        let hidden = |name: &str| {
-            let (_, rest) = shown.split_once(&format!(r#"name="{name}" value=""#)).expect(name);
-            rest.split_once('"').expect(name).0.to_owned()
-        };
-        let (price, credit) = (hidden("price"), hidden("credit"));
-        let fields = [("price", price.as_str()), ("credit", credit.as_str())];
+        let fields = ["price", "credit"].map(|name| (name, hidden(&shown, name)));
         let first = form(&checkout.path, &fields).header("Expect", "100-continue");
         let Body::Whole(answers) = first.body.clone() else { panic!("a form has one body") };
 

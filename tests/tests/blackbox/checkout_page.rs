@@ -1,6 +1,6 @@
 //! The hosted page of a checkout session over plain HTTP: what it shows, and that each form takes effect once.
 
-use farthing_tests::checkout_page::{ACCEPTED, Checkout, PERSON, card, form, money, went_through};
+use farthing_tests::checkout_page::{ACCEPTED, Checkout, PERSON, card, form, hidden, money, went_through};
 use farthing_tests::client::Request;
 use farthing_tests::merchant::Merchant;
 use farthing_tests::run;
@@ -102,7 +102,8 @@ fn onboarding_updates_the_contact_of_an_existing_customer_and_stores_a_card() {
         let again = Checkout::of(checkout.merchant, body).await;
         let html = again.get().await.text();
         assert!(html.contains("Visa ending in 4242") && !html.contains("name=\"email\""), "{html}");
-        went_through(&again.post(&[("amount", "25"), ("pay", "known")]).await, &again);
+        let saved = ("payment_method_id", hidden(&html, "payment_method_id"));
+        went_through(&again.post(&[("amount", "25"), ("pay", "known"), saved]).await, &again);
         assert_eq!(again.merchant.balance(&customer).await, "25.0000000000");
     });
 }
@@ -207,7 +208,9 @@ fn onboarding_subscribes_to_the_plan_of_the_session() {
         let subscribed = format!("/v1/customers/{}", customer.id);
         let onboarding = |plan_id: &Value| json!({"checkout_mode": "onboarding", "plan_id": plan_id, "customer_id": customer.id});
         let first = Checkout::of(merchant, onboarding(&free)).await;
-        went_through(&first.post(&PERSON).await, &first);
+        let html = first.get().await.text();
+        let offer = ["price", "credit"].map(|name| (name, hidden(&html, name)));
+        went_through(&first.post(&[&PERSON[..], &offer].concat()).await, &first);
         let shown = first.merchant.get(&subscribed).await.expect(200);
         assert_eq!(
             (&shown["subscription"]["plan_id"], &shown["contact"]["first_name"]),

@@ -7,6 +7,7 @@ use std::time::Duration;
 use farthing_tests::client::{Body, Request};
 use farthing_tests::merchant::{Customer, Merchant, encoded, forward, token};
 use farthing_tests::provider::json as answer_json;
+use farthing_tests::recurring::{Means, PAYS, Page};
 use farthing_tests::run;
 use farthing_tests::wait::{eventually, within};
 use rust_decimal::Decimal;
@@ -14,13 +15,13 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 /// The limit for delayed payments to be retried.
-const RETRY_LIMIT: Duration = Duration::from_mins(3);
+pub(crate) const RETRY_LIMIT: Duration = Duration::from_mins(3);
 
 const CHARGES: &str = "\
 SELECT payment_id, token, declined, refund FROM test_processor.charge WHERE amount = $1::text::numeric";
 
 /// Makes the processor fail on charges of this amount, except on those that a test inserts.
-async fn does_not_answer(merchant: &Merchant, amount: &str) -> String {
+pub(crate) async fn does_not_answer(merchant: &Merchant, amount: &str) -> String {
     let name = format!("no_answer_{}", amount.replace('.', "_"));
     let broken = format!(
         "CREATE FUNCTION test_processor.{name}() RETURNS trigger LANGUAGE plpgsql AS
@@ -33,7 +34,8 @@ async fn does_not_answer(merchant: &Merchant, amount: &str) -> String {
     name
 }
 
-async fn answers_again(merchant: &Merchant, name: &str) {
+/// Ends what [`does_not_answer`] began.
+pub(crate) async fn answers_again(merchant: &Merchant, name: &str) {
     let drop = format!("DROP TRIGGER {name} ON test_processor.charge; DROP FUNCTION test_processor.{name}()");
     merchant.log.sql.batch_execute(&drop).await.unwrap();
 }
@@ -199,6 +201,38 @@ fn failing_payments_do_not_delay_others_and_succeed_in_the_end() {
         assert_eq!(stuck.own_balance().await, "1598.2000000000");
         let charges = stuck.log.sql.query(CHARGES, &[&"13.31"]).await.unwrap();
         assert_eq!(charges.len(), 120, "each is charged once");
+    });
+}
+
+#[test]
+fn an_upgrade_on_two_pages_is_charged_once() {
+    run(async {
+        let merchant = Merchant::new().await;
+        let customer = merchant.customer("0").await;
+        let plan = async |name: &str, price: &str| {
+            let body = json!({"name": name, "period_amount": price, "billing_interval": "month"});
+            merchant.post("/v1/plans", &body).await.expect(201)
+        };
+        let (small, big) = (plan("Small", "10").await, plan("Big", "23.57").await);
+        merchant.subscribe(&customer, &small, Means::Card(PAYS)).await;
+        let asked = json!({
+            "checkout_mode": "subscription", "plan_id": big["plan_id"], "customer_id": customer.id,
+        });
+        let pages = [Page::of(&merchant, &asked).await, Page::of(&merchant, &asked).await];
+        let broken = does_not_answer(&merchant, "23.57").await;
+        for page in &pages {
+            page.send(merchant.hosted_pages(), "23.5700000000", Means::Known).await;
+        }
+        let requested = of_kind(&merchant, "payment.requested").await;
+        assert_eq!(requested.len(), 2, "of the first plan and of one upgrade: {requested:?}");
+        answers_again(&merchant, &broken).await;
+        within(RETRY_LIMIT, "the upgrade is paid", async || {
+            of_kind(&merchant, "subscription.upgraded").await.pop()
+        })
+        .await;
+        let charges = merchant.log.sql.query(CHARGES, &[&"23.57"]).await.unwrap();
+        assert_eq!(charges.len(), 1);
+        assert_eq!(merchant.balance(&customer).await, "0.0000000000", "no payment became balance");
     });
 }
 

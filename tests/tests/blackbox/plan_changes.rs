@@ -2,6 +2,7 @@
 //! and is free; and how the API and the read models show them.
 
 use chrono::{Datelike as _, TimeDelta};
+use farthing_tests::checkout_page::hidden;
 use farthing_tests::merchant::{Customer, Merchant, Meter};
 use farthing_tests::provider::json as answer_json;
 use farthing_tests::recurring::{Means, PAYS, Page, instant};
@@ -214,7 +215,9 @@ fn only_the_offer_that_was_shown_is_charged() {
         let changed = json!({"credit_bundles": [{"credit_bundle_id": bundle, "credit_amount": "1"}]});
         let path = format!("/v1/plans/{}", plan["plan_id"].as_str().unwrap());
         merchant.patch(&path, &changed).await.expect(200);
-        let seen = |credit| [("pay", "known"), ("price", "5.0000000000"), ("credit", credit)];
+        let html = page.shown(merchant.hosted_pages()).await.text();
+        let saved = ("payment_method_id", hidden(&html, "payment_method_id"));
+        let seen = |credit| [("pay", "known"), saved, ("price", "5.0000000000"), ("credit", credit)];
         let response = page.post(merchant.hosted_pages(), &seen("4.0000000000")).await;
         assert_eq!(response.status, 422);
         assert!(response.text().contains("The offer has changed"), "{}", response.text());

@@ -2,7 +2,9 @@
 
 use farthing_tests::client::Request;
 use farthing_tests::merchant::Merchant;
+use farthing_tests::recurring::PAYS;
 use farthing_tests::run;
+use farthing_tests::wait::eventually;
 use serde_json::{Value, json};
 
 async fn token_meter(merchant: &Merchant) -> farthing_tests::merchant::Meter {
@@ -232,5 +234,25 @@ fn a_report_whose_percentage_has_no_list_price_is_refused_and_says_so() {
         for part in ["percentage of the provider's cost", "does not list the provider and the model"] {
             assert!(message.contains(part), "{message}");
         }
+    });
+}
+
+#[test]
+fn a_report_recharges_the_empty_wallet_of_its_customer() {
+    run(async {
+        let merchant = Merchant::funded("10").await;
+        let (customer, meter) = (merchant.customer("0").await, merchant.call_meter("1").await);
+        merchant.leave_card(&customer, PAYS).await;
+        let autopay = json!({"autopay_enabled": true, "autopay_threshold": "5", "autopay_amount": "20"});
+        merchant.patch(&format!("/v1/customers/{}/wallet", customer.id), &autopay).await.expect(200);
+        let report = async |id: &str| {
+            let body = json!({"request_id": id, "customer_id": customer.id, "meter_slug": meter.slug});
+            merchant.post("/v1/requests", &body).await.expect(201)
+        };
+        assert_eq!(report("first").await["total_wallet_cost"], "0.0000000000");
+        eventually("the wallet is recharged", async || merchant.of_kind("payment.succeeded").await.pop())
+            .await;
+        assert_eq!(report("second").await["total_wallet_cost"], "1.0000000000");
+        assert_eq!(merchant.charges().await, [("20".parse().unwrap(), None)]);
     });
 }

@@ -17,6 +17,7 @@ use super::session::Session;
 use crate::app::App;
 use crate::error::ApiError;
 use crate::read_turns::Reader;
+use crate::request_id;
 use farthing_worker::payments::{CardInput, CardRefused};
 
 /// Why a session was not completed.
@@ -25,6 +26,8 @@ pub(super) enum CompletionError {
     Rejected(FormProblem),
     /// The session has changed since the form was read. The page shows its new status.
     SessionChanged,
+    /// A payment of the session, or another upgrade of the customer, is in progress. Nothing was charged for this form.
+    PaymentInProgress,
     /// The gateway or the ledger failed.
     Failed(ApiError),
 }
@@ -40,10 +43,10 @@ impl From<appender::Error> for CompletionError {
         match error {
             appender::Error::Refused(
                 Refusal::Checkout(CheckoutRefusal::SessionNotFound | CheckoutRefusal::SessionExpired)
-                | Refusal::Payment(PaymentRefusal::InProgress)
                 | Refusal::Customer(CustomerRefusal::NotFound)
                 | Refusal::Plan(PlanRefusal::NotFound | PlanRefusal::BundleNotFound),
             ) => Self::SessionChanged,
+            appender::Error::Refused(Refusal::Payment(PaymentRefusal::InProgress)) => Self::PaymentInProgress,
             appender::Error::Refused(Refusal::Subscription(SubscriptionRefusal::AlreadyActive)) => {
                 Self::Rejected(whole_form("You are already subscribed to this plan."))
             }
@@ -51,9 +54,10 @@ impl From<appender::Error> for CompletionError {
                 Refusal::Subscription(SubscriptionRefusal::NotFound)
                 | Refusal::Plan(PlanRefusal::BundlePlanMismatch),
             ) => Self::Rejected(whole_form("This credit is only available to subscribers of another plan.")),
-            appender::Error::Refused(Refusal::Payment(PaymentRefusal::OfferChanged)) => {
-                Self::Rejected(FormProblem::changed())
-            }
+            // A plan that is no longer free, or that would no longer start later, was offered without a payment.
+            appender::Error::Refused(
+                Refusal::Payment(PaymentRefusal::OfferChanged) | Refusal::Plan(PlanRefusal::NotFree),
+            ) => Self::Rejected(FormProblem::changed()),
             appender::Error::Refused(Refusal::Wallet(WalletRefusal::TooManyBundles)) => Self::Rejected(
                 whole_form("There is too much unused credit to buy more. You were not charged."),
             ),
@@ -83,9 +87,10 @@ pub(super) async fn complete(
         return Err(CompletionError::SessionChanged);
     }
     let now = app.now();
-    let method = match payment {
-        PaymentChoice::None | PaymentChoice::SavedCard => None,
-        PaymentChoice::Card(card) => Some(stored(app, card, now).await?),
+    let (payment_method_id, method) = match payment {
+        PaymentChoice::None => (None, None),
+        PaymentChoice::SavedCard(id) => (Some(id), None),
+        PaymentChoice::Card(card) => (None, Some(stored(app, card, now).await?)),
     };
     let (customer_id, contact) = customer(app, session, offer, person, now).await?;
     let purchase = match &offer.target {
@@ -103,6 +108,7 @@ pub(super) async fn complete(
             customer_id,
             contact,
             method,
+            offered: offer.target.offered(),
             subscription_id: SubscriptionId::new(app.mint.next(now)),
             now,
         };
@@ -112,24 +118,38 @@ pub(super) async fn complete(
         merchant_id: session.merchant_id,
         payment_id: PaymentId::new(app.mint.next(now)),
         payee: Payee::Customer(customer_id),
-        payment_method_id: None,
+        payment_method_id,
         purchase,
         offered: offer.target.offered(),
         checkout_session_id: Some(session.id),
         now,
     };
     let contact = contact.map(|contact| (customer_id, contact));
-    app.submit(session.merchant_id, PayCheckoutSession { payment: request, contact, method }).await?;
-    match app
-        .payments
-        .carry_out(app.partition(session.merchant_id), request.payment_id)
-        .await
-        .map_err(ApiError::from)?
-    {
-        Paid::Accepted(_) => Ok(()),
-        Paid::Declined(reason) => Err(CompletionError::Rejected(declined(reason))),
-        Paid::Voided(_) => Err(CompletionError::SessionChanged),
+    match app.submit(session.merchant_id, PayCheckoutSession { payment: request, contact, method }).await {
+        Ok(()) => {}
+        Err(appender::Error::Unknown(why)) => return Err(pending(request.payment_id, &why)),
+        Err(error) => return Err(error.into()),
     }
+    match app.payments.carry_out(app.partition(session.merchant_id), request.payment_id).await {
+        Ok(Paid::Accepted(_)) => Ok(()),
+        Ok(Paid::Declined(reason)) => Err(CompletionError::Rejected(declined(reason))),
+        Ok(Paid::Voided(_)) => Err(CompletionError::SessionChanged),
+        Err(error) => Err(pending(request.payment_id, &error)),
+    }
+}
+
+/// The payment is, or may be, in the log and will be carried out. The page shows the session's status, and no error that
+/// invites another payment.
+fn pending(payment_id: PaymentId, error: &dyn std::fmt::Display) -> CompletionError {
+    let request_id = request_id::log_field();
+    tracing::warn!(
+        event = "checkout.payment_pending",
+        request_id,
+        %payment_id,
+        %error,
+        "the payment of a checkout page has no outcome yet"
+    );
+    CompletionError::SessionChanged
 }
 
 /// Counts an attempt of the session at the payment processor. `false` means that none is left.

@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 
 use farthing_core::command::PersonalData;
+use farthing_core::ids::PaymentMethodId;
 use farthing_core::money::Amount;
 
-use super::offer::{CheckoutTarget, Offer};
+use super::offer::{CheckoutTarget, Offer, PlanStart};
 use crate::rules::{self, split_name};
 use farthing_worker::payments::CardInput;
 
@@ -37,8 +38,8 @@ pub(super) struct Submission {
 pub(super) enum PaymentChoice {
     /// No payment method.
     None,
-    /// The wallet's saved card.
-    SavedCard,
+    /// The wallet's saved card, which the page showed.
+    SavedCard(PaymentMethodId),
     /// A new card.
     Card(CardInput),
 }
@@ -52,6 +53,12 @@ impl FormProblem {
     /// The offer has changed since the form was shown.
     pub(super) fn changed() -> Self {
         Self { field: "pay", message: "The offer has changed. Please review it and try again.".to_owned() }
+    }
+
+    /// A payment that another page began is in progress.
+    pub(super) fn in_progress() -> Self {
+        let message = "Another payment for your subscription is in progress. You were not charged.";
+        Self { field: "pay", message: message.to_owned() }
     }
 }
 
@@ -91,17 +98,53 @@ pub(super) fn read(answers: &FormInput, offer: &Offer) -> Result<Submission, Vec
     let person = offer.asks_details.then(|| reader.person());
     let amount = matches!(offer.target, CheckoutTarget::Topup).then(|| reader.amount()).flatten();
     let payment = reader.payment(offer);
-    let (price, credit) = offer_fields(offer);
-    if (answers.get("price"), answers.get("credit")) != (&price, &credit) {
+    if !OfferFields::of(offer).are_in(answers, &payment) {
         reader.problems.push(FormProblem::changed());
     }
     if reader.problems.is_empty() { Ok(Submission { person, amount, payment }) } else { Err(reader.problems) }
 }
 
-/// The price and credit that the form submits as hidden fields, to detect a changed offer; empty without a fixed price.
-pub(super) fn offer_fields(offer: &Offer) -> (String, String) {
-    let offered = offer.target.offered().filter(|_| offer.target.price().is_some());
-    offered.map(|offered| (offered.price.to_string(), offered.credit.to_string())).unwrap_or_default()
+/// The values that the form submits as hidden fields, to detect a changed offer.
+pub(super) struct OfferFields {
+    /// The price, also if it is not paid now; empty without a fixed price.
+    pub(super) price: String,
+    /// The credit; empty without a fixed price.
+    pub(super) credit: String,
+    /// `later` if a plan starts when the current billing period ends; otherwise empty.
+    pub(super) starts: &'static str,
+    /// The saved card; empty without one.
+    pub(super) payment_method_id: String,
+}
+
+impl OfferFields {
+    /// The fields of this offer.
+    pub(super) fn of(offer: &Offer) -> Self {
+        let offered = offer.target.offered();
+        let offered = offered.map(|offered| (offered.price.to_string(), offered.credit.to_string()));
+        let (price, credit) = offered.unwrap_or_default();
+        let starts = match offer.target {
+            CheckoutTarget::Plan { starts: PlanStart::AfterCurrentCycle, .. } => "later",
+            CheckoutTarget::Plan { starts: PlanStart::Immediately | PlanStart::Replacing, .. }
+            | CheckoutTarget::Details
+            | CheckoutTarget::Topup
+            | CheckoutTarget::Bundle { .. } => "",
+        };
+        let saved = offer.saved_card();
+        let payment_method_id = saved.map(|saved| saved.payment_method_id.to_string()).unwrap_or_default();
+        Self { price, credit, starts, payment_method_id }
+    }
+
+    /// Whether the form has these values. The saved card counts only if it pays.
+    fn are_in(&self, answers: &FormInput, payment: &PaymentChoice) -> bool {
+        let is_same_card = match payment {
+            PaymentChoice::SavedCard(_) => answers.get("payment_method_id") == self.payment_method_id,
+            PaymentChoice::Card(_) | PaymentChoice::None => true,
+        };
+        is_same_card
+            && answers.get("price") == self.price
+            && answers.get("credit") == self.credit
+            && answers.get("starts") == self.starts
+    }
 }
 
 struct FormReader<'a> {
@@ -155,12 +198,13 @@ impl FormReader<'_> {
     }
 
     fn payment(&mut self, offer: &Offer) -> PaymentChoice {
-        let known = offer.customer.as_ref().is_some_and(|customer| customer.card.is_some());
         let typed = ["card_number", "card_expiry", "card_cvc"];
         let typed = typed.iter().any(|field| !self.answers.get(field).is_empty());
         let paid = offer.target.is_paid();
-        if paid && known && self.answers.get("pay") == "known" {
-            return PaymentChoice::SavedCard;
+        if let Some(saved) = offer.saved_card()
+            && self.answers.get("pay") == "known"
+        {
+            return PaymentChoice::SavedCard(saved.payment_method_id);
         }
         let offered = matches!(offer.target, CheckoutTarget::Details) && typed;
         if !paid && !offered {

@@ -145,6 +145,13 @@ async fn submit(
     match complete::complete(&app, &session, offer, submission).await {
         // The redirect shows the new status; a reload then does not submit the form again.
         Ok(()) | Err(CompletionError::SessionChanged) => back(&secret),
+        Err(CompletionError::PaymentInProgress) => match session::find(&app, id, address).await {
+            Ok(Some(now)) if matches!(now.status, SessionStatus::Open(_)) => {
+                shown(&now, &answers, &[FormProblem::in_progress()])
+            }
+            // The payment is that of this session.
+            Ok(_) | Err(_) => back(&secret),
+        },
         Err(CompletionError::Rejected(problem)) => {
             // The customer may have been created, so the form no longer asks for their details.
             match session::find(&app, id, address).await {

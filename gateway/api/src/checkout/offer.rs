@@ -2,7 +2,7 @@
 
 use farthing_core::command::Offered;
 use farthing_core::event::{Card, CheckoutMode, CheckoutSessionCreated};
-use farthing_core::ids::{CreditBundleId, CustomerId, MerchantId, PlanId};
+use farthing_core::ids::{CreditBundleId, CustomerId, MerchantId, PaymentMethodId, PlanId};
 use farthing_core::money::Amount;
 use farthing_core::plan::{BillingInterval, PlanTerms};
 use farthing_core::state::{State, StateKey};
@@ -34,8 +34,14 @@ pub(super) enum Cards {
 /// A customer that exists already.
 pub(super) struct KnownCustomer {
     pub(super) customer_id: CustomerId,
-    /// The saved card of its wallet, as far as it may be shown.
-    pub(super) card: Option<Card>,
+    /// The saved card of its wallet.
+    pub(super) card: Option<SavedCard>,
+}
+
+/// The saved card of a wallet, as far as it may be shown.
+pub(super) struct SavedCard {
+    pub(super) payment_method_id: PaymentMethodId,
+    pub(super) card: Card,
 }
 
 /// The purpose of a checkout.
@@ -78,6 +84,14 @@ pub(super) enum PlanStart {
     Replacing,
     /// When the cycle of the current, more expensive plan ends. Nothing is paid before.
     AfterCurrentCycle,
+}
+
+impl Offer {
+    /// The saved card that may pay; `None` if nothing is paid now or the customer has none.
+    pub(super) fn saved_card(&self) -> Option<&SavedCard> {
+        let saved = self.customer.as_ref().and_then(|customer| customer.card.as_ref());
+        saved.filter(|_| self.target.is_paid())
+    }
 }
 
 impl CheckoutTarget {
@@ -138,7 +152,7 @@ pub(super) async fn find(
             subscription = customer.subscription_id;
             let card = match app.state(merchant_id, StateKey::Wallet(customer.wallet_id)).await? {
                 Some(State::Wallet(wallet)) => match wallet.payment_method_id {
-                    Some(id) => card(app.state(merchant_id, StateKey::PaymentMethod(id)).await?),
+                    Some(id) => saved_card(app.state(merchant_id, StateKey::PaymentMethod(id)).await?),
                     None => None,
                 },
                 Some(_) | None => None,
@@ -177,9 +191,12 @@ pub(super) async fn find(
     })
 }
 
-fn card(method: Option<State>) -> Option<Card> {
+fn saved_card(method: Option<State>) -> Option<SavedCard> {
     match method {
-        Some(State::PaymentMethod(method)) => Some(method.added.card),
+        Some(State::PaymentMethod(method)) => {
+            let payment_method_id = method.added.payment_method_id;
+            Some(SavedCard { payment_method_id, card: method.added.card })
+        }
         Some(_) | None => None,
     }
 }

@@ -12,7 +12,7 @@ use http::header::{
     X_CONTENT_TYPE_OPTIONS,
 };
 
-use super::form::{FormInput, FormProblem, label, offer_fields};
+use super::form::{FormInput, FormProblem, OfferFields, label};
 use super::offer::{Cards, CheckoutTarget, Offer, PlanStart};
 use super::session::{Session, SessionStatus};
 use crate::error::{ApiError, BillingError};
@@ -82,7 +82,6 @@ struct ProductSummary<'a> {
 }
 
 /// The form.
-#[derive(Default)]
 struct Form<'a> {
     product: Option<ProductSummary<'a>>,
     person: Vec<Field<'a>>,
@@ -91,8 +90,7 @@ struct Form<'a> {
     known_card: Option<String>,
     pays_with_known: bool,
     card_is_optional: bool,
-    price: String,
-    credit: String,
+    offer: OfferFields,
     button: String,
     problems: &'a [FormProblem],
 }
@@ -254,12 +252,10 @@ pub(super) fn form(
 ) -> Response {
     let (title, text, product) = about(offer);
     let fields = FieldBuilder { answers, problems };
-    let known_card = offer.customer.as_ref().and_then(|customer| customer.card.as_ref()).map(shown);
+    let known_card = offer.saved_card().map(|saved| shown(&saved.card));
     let paid = offer.target.is_paid();
-    let known_card = known_card.filter(|_| paid);
     let card_is_optional = matches!(offer.target, CheckoutTarget::Details) && offer.cards == Cards::Accepted;
     let price = offer.target.price();
-    let (price_field, credit_field) = offer_fields(offer);
     let form = Form {
         product,
         person: if offer.asks_details { fields.person() } else { Vec::new() },
@@ -270,8 +266,7 @@ pub(super) fn form(
             && !problems.iter().any(|problem| problem.field == "card_number"),
         known_card,
         card_is_optional,
-        price: price_field,
-        credit: credit_field,
+        offer: OfferFields::of(offer),
         button: match (&offer.target, price) {
             (_, Some(price)) => format!("Pay {}", dollars(price)),
             (CheckoutTarget::Topup, None) => "Pay".to_owned(),

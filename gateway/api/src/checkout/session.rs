@@ -61,7 +61,7 @@ pub(super) async fn find(
     drop(connection);
     let Some(partition) = partition else { return Ok(None) };
     let Some(State::CheckoutSession(open)) = app.ledger.state(partition, None, key.clone()).await? else {
-        return completed(app, partition, id, address).await;
+        return completed(app, partition, id, Reader::Address(address)).await;
     };
     let merchant = match app.state(open.merchant_id, StateKey::Merchant(open.merchant_id)).await? {
         Some(State::Merchant(merchant)) => Some(merchant),
@@ -77,7 +77,7 @@ pub(super) async fn find(
         closed => match app.ledger.state(partition, Some(open.merchant_id), key).await? {
             Some(State::CheckoutSession(now)) if now.payment_id.is_some() => SessionStatus::PaymentPending,
             Some(_) => closed,
-            None => return completed(app, partition, id, address).await,
+            None => return completed(app, partition, id, Reader::Merchant(open.merchant_id)).await,
         },
     };
     Ok(Some(Session {
@@ -155,9 +155,9 @@ async fn completed(
     app: &App,
     partition: Partition,
     id: CheckoutSessionId,
-    address: CallerAddress,
+    caller: Reader,
 ) -> Result<Option<Session>, ApiError> {
-    let connection = app.short_read(Reader::Address(address)).await?;
+    let connection = app.short_read(caller).await?;
     let keys = [format!("{id}/created"), format!("{id}/completed")];
     let keys = keys.each_ref().map(String::as_str);
     let events = connection.within(reader::find_in_table(&connection, partition, &keys)).await?;

@@ -21,7 +21,7 @@ pub(super) const PAUSE_AFTER_DECLINE: TimeDelta = TimeDelta::days(1);
 pub(super) struct Need<'a> {
     pub(super) wallet_id: WalletId,
     pub(super) wallet: &'a Wallet,
-    /// The hold of the call.
+    /// The hold of the call, or its overrun if that is more.
     pub(super) hold: Amount,
     pub(super) credit_scope: CreditScope,
 }

@@ -12,6 +12,7 @@ use super::edit::Edit;
 use super::payee::Payee;
 use super::personal_data::PersonalData;
 use super::refusal::{CheckoutRefusal, CustomerRefusal, PaymentRefusal, PlanRefusal, SubscriptionRefusal};
+use super::request_payment::Offered;
 use super::start_subscription::Start;
 use super::update_customer::UpdateCustomer;
 use super::update_subscription::{SubscriptionEdit, UpdateSubscription};
@@ -33,6 +34,9 @@ pub struct CompleteCheckoutSession {
     pub contact: Option<PersonalData>,
     /// A card for the customer's wallet.
     pub method: Option<NewMethod>,
+    /// The plan's offer as shown to the customer; `None` if no plan was shown. A subscription or downgrade to a plan with
+    /// another offer is refused.
+    pub offered: Option<Offered>,
     /// A new id for the subscription that may start.
     pub subscription_id: SubscriptionId,
     /// The current time, to the millisecond.
@@ -109,6 +113,10 @@ impl CompleteCheckoutSession {
     ) -> Result<Vec<Fact>, DecideError> {
         let plan_id = plan_id.ok_or(PlanRefusal::NotFound)?;
         let plan = states.plan(plan_id)?.ok_or(PlanRefusal::NotFound)?;
+        let offer = Offered { price: plan.terms.period_amount, credit: plan.terms.included_credit };
+        if self.offered != Some(offer) {
+            return Err(PaymentRefusal::OfferChanged.into());
+        }
         let customer = states.customer(self.customer_id)?.ok_or(CustomerRefusal::NotFound)?;
         if let Some(subscription_id) = customer.subscription_id {
             // A subscription that awaits its first payment does not exist yet.

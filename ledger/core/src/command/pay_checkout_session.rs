@@ -8,6 +8,7 @@ use super::add_payment_method::NewMethod;
 use super::complete_checkout_session::write_contact;
 use super::decision::{Command, DecideError, Decision};
 use super::personal_data::PersonalData;
+use super::refusal::PaymentRefusal;
 use super::request_payment::RequestPayment;
 use crate::event::CardBrought;
 use crate::ids::CustomerId;
@@ -17,7 +18,8 @@ use crate::state::StateCache;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PayCheckoutSession {
-    /// The payment, which names the session.
+    /// The payment, which names the session. Without a new card, its payment method is the saved card that was shown; if
+    /// that is no longer the wallet's payment method, the command is refused with [`PaymentRefusal::OfferChanged`].
     pub payment: RequestPayment,
     /// The customer, which must exist, and its contact details if they change; absent parts stay.
     pub contact: Option<(CustomerId, PersonalData)>,
@@ -37,6 +39,15 @@ impl Command for PayCheckoutSession {
             CardBrought { processor, token, card }
         });
         let asked = payment.decide_with(states, brings)?;
+        if self.method.is_none()
+            && let Some(shown) = payment.payment_method_id
+        {
+            let (wallet_id, _) = payment.payee.wallet(states, merchant_id)?;
+            let saved = states.wallet(wallet_id)?.and_then(|wallet| wallet.payment_method_id);
+            if saved != Some(shown) {
+                return Err(PaymentRefusal::OfferChanged.into());
+            }
+        }
         let Some((customer_id, contact)) = &self.contact else { return Ok(asked) };
         let mut written = write_contact(merchant_id, *customer_id, contact, now).decide(states)?;
         written.facts.extend(asked.facts);

@@ -42,7 +42,7 @@ impl RecomputedBill {
     /// Computes the bill again. It differs from [`Self::recorded`] only if the log or the program is wrong.
     pub fn of(opened: &RequestOpened, metered: &RequestMetered) -> Result<Self, Error> {
         let conditions = Conditions::of(opened);
-        // Fees that are too large are left out. Without units there is no fee, and nothing to leave out.
+        // Fees that are too large are left out. A fee without lines has no units, so the bill is the cost alone.
         let lacks_fees = metered.marks.contains(&Mark::UsageInvalid) && metered.fee == Fee::default();
         let mut bill = if lacks_fees {
             cost_alone(conditions, &metered.usage)?

@@ -1,5 +1,6 @@
 //! `RequestPayment`: requests a payment: for money in a wallet, a bundle, a subscription or an upgrade. Its effect
-//! happens when the payment succeeds (completion.md sections 7 and 8).
+//! happens when the payment succeeds (completion.md sections 7 and 8). A customer has at most one open
+//! payment of an upgrade.
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -132,6 +133,9 @@ impl RequestPayment {
         }
         if matches!(purpose, Purpose::Bundle { .. }) && !wallet.takes_bundle() {
             return Err(WalletRefusal::TooManyBundles.into());
+        }
+        if matches!(purpose, Purpose::Upgrade { .. }) && wallet.upgrade_payment_id.is_some() {
+            return Err(PaymentRefusal::InProgress.into());
         }
         let credit = purpose.credit();
         if self.offered.is_some_and(|offered| offered != Offered { price: amount, credit }) {

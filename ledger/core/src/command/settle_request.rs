@@ -233,7 +233,7 @@ impl SettleRequest {
         let merchant = states.wallet(parties.merchant_wallet_id)?.expect("a merchant has a wallet");
         let draw = Draw::from(merchant, on_merchant, CreditScope::All)?;
         events.extend(self.debit(parties.merchant_wallet_id, None, draw)?);
-        events.extend(self.automatic_payments(states, open, meter_id, &events)?);
+        events.extend(self.automatic_payments(states, open, meter_id, overrun, &events)?);
         Ok(Decision::append(open.merchant_id, self.now, events, ()))
     }
 
@@ -299,25 +299,28 @@ impl SettleRequest {
         })))
     }
 
-    /// The automatic payments of the wallets after `events`.
+    /// The automatic payments of the wallets after `events`. `overrun` is the part that the customer's wallet did not cover.
     fn automatic_payments(
         &self,
         states: &StateCache,
         open: &state::AdmittedRequest,
         meter_id: Option<MeterId>,
+        overrun: Amount,
         events: &[Event],
     ) -> Result<Vec<Event>, DecideError> {
         let (parties, hold) = (open.parties(), open.hold());
-        let customers = parties.wallet_id.map(|id| (id, hold.wallet, hold.scope(), CUSTOMERS_PAYMENT));
-        let merchants = (parties.merchant_wallet_id, hold.merchant, HoldScope::ALL, MERCHANTS_PAYMENT);
+        let customers =
+            parties.wallet_id.map(|id| (id, hold.wallet, hold.scope(), overrun, CUSTOMERS_PAYMENT));
+        let merchant_wallet_id = parties.merchant_wallet_id;
+        let merchants = (merchant_wallet_id, hold.merchant, HoldScope::ALL, Amount::ZERO, MERCHANTS_PAYMENT);
         let mut payments = Vec::new();
-        for (wallet_id, held, scope, mark) in customers.into_iter().chain([merchants]) {
+        for (wallet_id, held, scope, overrun, mark) in customers.into_iter().chain([merchants]) {
             let wallet = states.wallet(wallet_id)?.expect("a customer or merchant has a wallet");
             if !wallet.auto_recharge() {
                 continue;
             }
             let mut after = wallet.clone();
-            let mut is_involved = held.is_positive();
+            let mut is_involved = held.is_positive() || overrun.is_positive();
             after.release(held, scope)?;
             for event in events {
                 if let Event::Wallet(WalletEvent::Debited(debited)) = event
@@ -327,12 +330,13 @@ impl SettleRequest {
                     is_involved = true;
                 }
             }
-            // A call that costs this wallet nothing does not trigger a payment.
+            // A call that asks nothing of this wallet does not trigger a payment.
             if !is_involved {
                 continue;
             }
-            let need =
-                Need { wallet_id, wallet: &after, hold: held, credit_scope: after.credit_scope(meter_id) };
+            // A report has no hold. Its overrun is money that the wallet lacked.
+            let (hold, credit_scope) = (held.max(overrun), after.credit_scope(meter_id));
+            let need = Need { wallet_id, wallet: &after, hold, credit_scope };
             let payment_id = PaymentId::new(Ulid(self.request_id.ulid().0 ^ mark));
             payments.extend(need.payment(states, payment_id, states.now(open.merchant_id, self.now)?)?);
         }

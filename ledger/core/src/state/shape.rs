@@ -9,11 +9,11 @@ use serde_json::Value;
 use crate::release::{self, Change};
 
 /// The shape of this program's states. Increment it with every change of a stored form or of a fold.
-const SHAPE: i16 = 2;
+const SHAPE: i16 = 3;
 
 /// The generation of this program's states. Set it to the new [`SHAPE`] when the same events fold to other states than
 /// before; when a stored form changes alone, add an upcast to [`UPCASTS`] instead.
-const GENERATION: i16 = 1;
+const GENERATION: i16 = 3;
 
 /// A change of the stored form of a kind of states.
 struct Upcast {

@@ -95,6 +95,9 @@ pub struct Wallet {
     /// The open payment of an automatic recharge.
     #[serde(rename = "filling_up", default, skip_serializing_if = "Option::is_none")]
     pub auto_recharge_payment_id: Option<PaymentId>,
+    /// The open payment of an upgrade.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upgrade_payment_id: Option<PaymentId>,
     /// No automatic recharge before this instant: the last one was declined.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_again_before: Option<DateTime<Utc>>,
@@ -129,6 +132,7 @@ impl Wallet {
             autopay: None,
             autopay_revision: 0,
             auto_recharge_payment_id: None,
+            upgrade_payment_id: None,
             not_again_before: None,
             debits: 0,
         }

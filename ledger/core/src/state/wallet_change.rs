@@ -28,6 +28,8 @@ pub enum WalletChange {
     Autopay(Option<Autopay>, u32),
     /// Records the open payment of an automatic recharge.
     AutoRecharge(PaymentId),
+    /// Records the open payment of an upgrade.
+    Upgrade(PaymentId),
     /// Records the end of a payment; no automatic recharge before the instant, if any.
     PaymentEnded(PaymentId, Option<DateTime<Utc>>),
     /// Disables automatic recharge: the customer was deleted.
@@ -74,10 +76,14 @@ impl Wallet {
                 self.not_again_before = None;
             }
             WalletChange::AutoRecharge(payment_id) => self.auto_recharge_payment_id = Some(payment_id),
+            WalletChange::Upgrade(payment_id) => self.upgrade_payment_id = Some(payment_id),
             WalletChange::PaymentEnded(payment_id, not_again_before) => {
                 if self.auto_recharge_payment_id == Some(payment_id) {
                     self.auto_recharge_payment_id = None;
                     self.not_again_before = not_again_before;
+                }
+                if self.upgrade_payment_id == Some(payment_id) {
+                    self.upgrade_payment_id = None;
                 }
             }
             WalletChange::Orphan => {

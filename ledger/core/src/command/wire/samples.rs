@@ -17,11 +17,11 @@ use crate::command::{
     AutopayEdits, BundleEdit, Caller, CompleteCheckoutSession, CompletePayment, CreateCheckoutCustomer,
     CreateCheckoutSession, CreatePlan, CreateSpendKey, CreateWebhook, CreatedCustomer, CreditTarget,
     CreditWallet, Credited, CustomerRef, DefineMeter, DeleteCustomer, DeleteMeter, DeletePlan,
-    DeleteSpendKey, DeleteWebhook, Edit, MeterRef, NewBundle, Opened, Paid, PayCheckoutSession, Payee,
-    PlanEdits, Purchase, RegisterMerchant, ReportRequest, Reported, RevokeSecretKey, Revoker, RotateSpendKey,
-    SetAutopay, SettleRequest, Settled, Slug, SpendKeyEdits, StartSubscription, Started, SubscriptionEdit,
-    Timed, UpdateCustomer, UpdateMeter, UpdatePlan, UpdateSpendKey, UpdateSubscription, UpdateWebhook,
-    WalletShortfall,
+    DeleteSpendKey, DeleteWebhook, Edit, MeterRef, NewBundle, Offered, Opened, Paid, PayCheckoutSession,
+    Payee, PlanEdits, Purchase, RegisterMerchant, ReportRequest, Reported, RevokeSecretKey, Revoker,
+    RotateSpendKey, SetAutopay, SettleRequest, Settled, Slug, SpendKeyEdits, StartSubscription, Started,
+    SubscriptionEdit, Timed, UpdateCustomer, UpdateMeter, UpdatePlan, UpdateSpendKey, UpdateSubscription,
+    UpdateWebhook, WalletShortfall,
 };
 use crate::event::{
     CheckoutMode, ContactPart, Cycle, DeclineReason, Hold, RateLimit, RequestShape, SpendKeyStatus,
@@ -111,19 +111,22 @@ pub(super) fn exchanges() -> Exchanges {
             [Some(PAYMENT), None],
         );
     }
-    all.add(
-        CompleteCheckoutSession {
-            merchant_id: MERCHANT,
-            checkout_session_id: SESSION,
-            customer_id: CUSTOMER,
-            contact: Some(personal()),
-            method: Some(method()),
-            subscription_id: SUBSCRIPTION,
-            now: now(),
-        },
-        AnyOutcome::CompleteCheckoutSession,
-        [()],
-    );
+    for offered in [None, Some(Offered { price: Amount::ZERO, credit: dollars("1") })] {
+        all.add(
+            CompleteCheckoutSession {
+                merchant_id: MERCHANT,
+                checkout_session_id: SESSION,
+                customer_id: CUSTOMER,
+                contact: Some(personal()),
+                method: Some(method()),
+                offered,
+                subscription_id: SUBSCRIPTION,
+                now: now(),
+            },
+            AnyOutcome::CompleteCheckoutSession,
+            [()],
+        );
+    }
     let paid = [
         Paid::Accepted(text("taken")),
         Paid::Declined(DeclineReason::ExpiredCard),

@@ -81,7 +81,10 @@ fn payment_requested(fact: &Fact, event: &PaymentRequested) -> Vec<(StateKey, Ef
     };
     let mut effects = vec![(StateKey::Payment(id), Effect::Create(State::Payment(Box::new(payment))))];
     match &event.purpose {
-        Purpose::Fund | Purpose::Bundle { .. } | Purpose::Upgrade { .. } => {}
+        Purpose::Fund | Purpose::Bundle { .. } => {}
+        Purpose::Upgrade { .. } => {
+            effects.push((StateKey::Wallet(event.wallet_id), Effect::Wallet(WalletChange::Upgrade(id))));
+        }
         Purpose::Autopay | Purpose::AutoTopUp { .. } => {
             effects.push((StateKey::Wallet(event.wallet_id), Effect::Wallet(WalletChange::AutoRecharge(id))));
         }

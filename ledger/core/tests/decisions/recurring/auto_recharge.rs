@@ -4,7 +4,7 @@ use farthing_core::command::{
     AutoRecharge, AutopayEdits, CustomerRef, Edit, Payee, Purchase, Refusal, SetAutopay, StartSubscription,
     SubscriptionEdit, WalletRefusal, WalletShortfall,
 };
-use farthing_core::event::Autopay;
+use farthing_core::event::{Autopay, Purpose};
 use farthing_core::hold_scope::CreditScope;
 use farthing_core::ids::{PaymentId, SubscriptionId};
 use farthing_core::money::Amount;
@@ -112,8 +112,52 @@ fn a_free_call_does_not_trigger_a_payment() {
     let (plan, _) = years.plan(terms("1", "0"), "5");
     years.joins(customer, plan);
     assert_eq!(years.call_on(customer, free), Ok(Vec::new()), "the credit is used up, but not by this call");
+    assert_eq!(years.report(customer, free), []);
     years.credit(customer, dollars("1")).unwrap();
     assert_eq!(years.call_on(customer, priced).unwrap().len(), 1);
+}
+
+#[test]
+fn a_report_that_an_empty_wallet_covers_no_part_of_triggers_autopay() {
+    let mut years = Years::begin();
+    let customer = years.first();
+    let meter = years.call_meter("1");
+    let edits = AutopayEdits::all(Some(Autopay { threshold: dollars("5"), amount: dollars("20") }));
+    let (merchant_id, payee, now) = (years.merchant, Payee::Customer(customer), years.machine);
+    years.execute(&SetAutopay { merchant_id, payee, edits, now }).unwrap();
+    let requested = years.report(customer, meter);
+    assert_eq!(requested.len(), 1);
+    assert_eq!((&requested[0].purpose, requested[0].amount), (&Purpose::Autopay, dollars("20")));
+    assert_eq!(years.report(customer, meter), [], "one payment at a time");
+    years.decline_all();
+    assert_eq!(years.report(customer, meter), [], "one attempt a day");
+    years.days(1);
+    assert_eq!(years.report(customer, meter).len(), 1);
+    years.pay_all();
+    assert_eq!(years.report(customer, meter), []);
+    assert_eq!(years.wallet(customer).balance, dollars("19"));
+    years.check();
+}
+
+#[test]
+fn a_report_that_no_credit_covers_buys_the_bundle() {
+    for meters in [0, 1] {
+        let mut years = Years::begin();
+        let customer = years.first();
+        let (of_plan, other) = (years.call_meter("1"), years.call_meter("1"));
+        // Without credit, or with credit that pays for another meter.
+        let terms = if meters == 0 { terms("3", "0") } else { terms("3", "3") };
+        let meter_ids = vec![of_plan; meters];
+        let (plan, bundle) = years.plan(PlanTerms { meter_ids, ..terms }, "5");
+        years.joins(customer, plan);
+        let requested = years.report(customer, other);
+        assert_eq!(requested.iter().map(bundle_of).collect::<Vec<_>>(), [bundle.unwrap()]);
+        assert_eq!(years.report(customer, other), [], "one payment at a time");
+        years.pay_all();
+        assert_eq!(years.report(customer, other), []);
+        assert_eq!(years.wallet(customer).bundle_credit().unwrap(), dollars("4"));
+        years.check();
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Examples of decisions about recurring money.
 
 mod auto_recharge;
+mod checkout;
 mod credit;
 mod payments;
 mod renewals;
@@ -8,8 +9,8 @@ mod renewals;
 use chrono::TimeDelta;
 use farthing_core::command::{
     Billing, Caller, CompletePayment, Completeness, CreatePlan, CreditTarget, CreditWallet, CustomerRef,
-    DefineMeter, MeterRef, Metered, NewBundle, OpenRequest, Paid, Payee, Purchase, Refusal, RequestPayment,
-    RequestSettings, SettleRequest, Settled, Slug, SubscriptionEdit, UpdateSubscription,
+    DefineMeter, MeterRef, Metered, NewBundle, OpenRequest, Paid, Payee, Purchase, Refusal, ReportRequest,
+    RequestPayment, RequestSettings, SettleRequest, Settled, Slug, SubscriptionEdit, UpdateSubscription,
 };
 use farthing_core::event::{
     BundleOffer, DeclineReason, Event, Mark, PaymentEvent, PaymentRequested, ProviderKeyType, Purpose,
@@ -167,17 +168,7 @@ impl Years {
     /// Ends a call as metered and returns the events.
     fn end(&mut self, request_id: RequestId) -> Vec<Event> {
         let before = self.till.facts.len();
-        let metered = Metered {
-            http_status: 200,
-            usage: None,
-            ending: Completeness::Whole,
-            counted: None,
-            raw_usage: None,
-            response_id: None,
-            model: None,
-            provider_timestamp: None,
-        };
-        let settled = Settled::Metered(metered);
+        let settled = Settled::Metered(metered());
         self.execute(&SettleRequest { request_id, settled, now: self.machine }).unwrap();
         self.till.facts[before..].iter().map(|fact| fact.event.clone()).collect()
     }
@@ -186,6 +177,29 @@ impl Years {
     fn call_on(&mut self, customer: CustomerId, meter: MeterId) -> Result<Vec<PaymentRequested>, Refusal> {
         let request_id = self.open(customer, meter)?;
         Ok(self.end(request_id).into_iter().filter_map(asked).collect())
+    }
+
+    /// Reports a call and returns the automatic payments that it triggered.
+    fn report(&mut self, customer: CustomerId, meter: MeterId) -> Vec<PaymentRequested> {
+        let before = self.till.facts.len();
+        let request_id = RequestId::new(self.ulid());
+        self.execute(&ReportRequest {
+            merchant_id: self.merchant,
+            reported_id: format!("report {}", self.made),
+            request_id,
+            gateway_id: GatewayId::new(Ulid::from_parts(1, 1)),
+            customer: Some(CustomerRef::Id(customer)),
+            meter: Some(MeterRef::Id(meter)),
+            provider: "other".into(),
+            endpoint: "POST https://example.com/".into(),
+            metadata: std::collections::BTreeMap::new(),
+            list_price: ListPrice::Nothing,
+            metered: metered(),
+            service_charge_rate: Decimal::ZERO,
+            now: self.machine,
+        })
+        .unwrap();
+        self.till.facts[before..].iter().map(|fact| fact.event.clone()).filter_map(asked).collect()
     }
 
     fn credit(&mut self, customer: CustomerId, amount: Amount) -> Result<(), Refusal> {
@@ -219,6 +233,20 @@ impl Years {
         let subscription_id = self.subscription(customer).unwrap().subscriber.subscription_id;
         let (merchant_id, now) = (self.merchant, self.machine);
         self.execute(&UpdateSubscription { merchant_id, subscription_id, edit, now }).unwrap();
+    }
+}
+
+/// A complete response without usage.
+fn metered() -> Metered {
+    Metered {
+        http_status: 200,
+        usage: None,
+        ending: Completeness::Whole,
+        counted: None,
+        raw_usage: None,
+        response_id: None,
+        model: None,
+        provider_timestamp: None,
     }
 }
 

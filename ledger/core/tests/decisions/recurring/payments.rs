@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use farthing_core::command::{
     BundleEdit, CreateCheckoutCustomer, CreateCheckoutSession, CreateCustomer, CreatedCustomer,
     CustomerRefusal, DeleteCustomer, Offered, Paid, Payee, PaymentRefusal, PersonalData, PlanEdits, Purchase,
-    Refusal, RequestPayment, UpdatePlan, WalletRefusal,
+    Refusal, RequestPayment, SubscriptionRefusal, UpdatePlan, WalletRefusal,
 };
-use farthing_core::event::{CheckoutMode, Event, PaymentEvent};
-use farthing_core::ids::{CheckoutSessionId, CustomerId, PaymentId, WalletId};
+use farthing_core::event::{CheckoutMode, DeclineReason, Event, PaymentEvent};
+use farthing_core::ids::{CheckoutSessionId, CustomerId, PaymentId, PlanId, SubscriptionId, WalletId};
 use farthing_core::money::Amount;
 use farthing_core::state::MAX_BUNDLES;
 
@@ -87,6 +87,41 @@ fn an_upgrade_that_changes_the_automatic_top_up_keeps_the_card_that_paid_it() {
     let subscription = years.subscription(customer).unwrap();
     assert_eq!(subscription.auto_top_up_bundle_id, bundle, "the upgrade changes the settings");
     assert_eq!(subscription.payment_method_id, Some(second));
+}
+
+#[test]
+fn an_upgrade_is_refused_while_another_one_is_paid() {
+    let mut years = Years::begin();
+    let customer = years.first();
+    let [(small, _), (large, _), (largest, _)] =
+        ["10", "20", "30"].map(|price| years.plan(terms(price, price), "0"));
+    years.joins(customer, small);
+    let upgrade = |years: &mut Years, plan: PlanId| {
+        let fresh = SubscriptionId::new(years.ulid());
+        years.ask_for(customer, Purchase::Plan(plan, fresh))
+    };
+    let is_locked = |years: &mut Years| {
+        for plan in [large, largest] {
+            assert_eq!(upgrade(years, plan), Err(Refusal::Payment(PaymentRefusal::InProgress)));
+        }
+    };
+    let declined = upgrade(&mut years, large).unwrap();
+    is_locked(&mut years);
+    // The end of another payment changes nothing.
+    let funded = years.ask_for(customer, Purchase::Fund(dollars("20"))).unwrap();
+    years.complete(funded, Paid::Accepted("taken".into())).unwrap();
+    is_locked(&mut years);
+    years.complete(declined, Paid::Declined(DeclineReason::CardDeclined)).unwrap();
+    let voided = upgrade(&mut years, large).unwrap();
+    is_locked(&mut years);
+    years.complete(voided, Paid::Voided(None)).unwrap();
+    let paid = upgrade(&mut years, large).unwrap();
+    is_locked(&mut years);
+    years.complete(paid, Paid::Accepted("taken".into())).unwrap();
+    assert_eq!(upgrade(&mut years, large), Err(Refusal::Subscription(SubscriptionRefusal::AlreadyActive)));
+    years.joins(customer, largest);
+    assert_eq!(years.wallet(customer).balance, dollars("20"), "no upgrade became balance");
+    years.check();
 }
 
 #[test]

@@ -39,6 +39,7 @@ impl Years {
                     PlanRefusal::NotFound | PlanRefusal::BundleNotFound | PlanRefusal::BundlePlanMismatch,
                 )
                 | Refusal::Subscription(SubscriptionRefusal::NotFound | SubscriptionRefusal::AlreadyActive)
+                | Refusal::Payment(PaymentRefusal::InProgress)
                 | Refusal::Wallet(WalletRefusal::AmountNotPositive),
             ) => {}
             Err(refusal) => panic!("{refusal:?}"),

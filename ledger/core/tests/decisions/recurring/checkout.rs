@@ -1,0 +1,102 @@
+//! What a checkout page showed, and what its form may begin.
+
+use farthing_core::command::{
+    CompleteCheckoutSession, CreateCheckoutSession, CustomerRef, Offered, PayCheckoutSession, Payee,
+    PaymentRefusal, PlanEdits, Purchase, Refusal, RequestPayment, UpdatePlan,
+};
+use farthing_core::event::CheckoutMode;
+use farthing_core::ids::{CheckoutSessionId, CustomerId, PaymentId, PlanId, SubscriptionId};
+
+use super::{dollars, terms};
+use crate::years::Years;
+
+/// Creates a checkout session for `customer`.
+fn session(
+    years: &mut Years,
+    customer: CustomerId,
+    checkout_mode: CheckoutMode,
+    plan_id: Option<PlanId>,
+) -> CheckoutSessionId {
+    let checkout_session_id = CheckoutSessionId::new(years.ulid());
+    let create = CreateCheckoutSession {
+        merchant_id: years.merchant,
+        checkout_session_id,
+        checkout_mode,
+        origin_url: "https://shop.example".into(),
+        customer: Some(CustomerRef::Id(customer)),
+        reference_id: None,
+        plan_id,
+        credit_bundle_id: None,
+        now: years.machine,
+    };
+    years.execute(&create).unwrap();
+    checkout_session_id
+}
+
+#[test]
+fn a_page_charges_the_saved_card_that_it_showed_or_nothing() {
+    let mut years = Years::begin();
+    let customer = years.first();
+    let shown = years.card(customer);
+    let checkout_session_id = session(&mut years, customer, CheckoutMode::Topup, None);
+    let pay = |years: &mut Years, saved| {
+        let payment = RequestPayment {
+            merchant_id: years.merchant,
+            payment_id: PaymentId::new(years.ulid()),
+            payee: Payee::Customer(customer),
+            payment_method_id: Some(saved),
+            purchase: Purchase::Fund(dollars("20")),
+            offered: None,
+            checkout_session_id: Some(checkout_session_id),
+            now: years.machine,
+        };
+        years.execute(&PayCheckoutSession { payment, contact: None, method: None })
+    };
+    let newer = years.card(customer);
+    assert_eq!(pay(&mut years, shown), Err(Refusal::Payment(PaymentRefusal::OfferChanged)));
+    assert!(years.open_payments().is_empty());
+    assert_eq!(pay(&mut years, newer), Ok(()));
+    assert_eq!(years.open_payments()[0].requested.payment_method_id, newer);
+    years.card(customer);
+    assert_eq!(
+        pay(&mut years, newer),
+        Err(Refusal::Payment(PaymentRefusal::InProgress)),
+        "a form that is sent twice is told of its own payment"
+    );
+}
+
+#[test]
+fn a_page_without_a_payment_begins_the_plan_that_it_showed_or_nothing() {
+    for (current, price, credit) in [(None, "0", "5"), (Some("9"), "3", "2")] {
+        let mut years = Years::begin();
+        let customer = years.first();
+        if let Some(price) = current {
+            let (dear, _) = years.plan(terms(price, price), "0");
+            years.joins(customer, dear);
+        }
+        let (plan_id, _) = years.plan(terms(price, credit), "0");
+        let checkout_session_id = session(&mut years, customer, CheckoutMode::Subscription, Some(plan_id));
+        let complete = |years: &mut Years, offered| {
+            let command = CompleteCheckoutSession {
+                merchant_id: years.merchant,
+                checkout_session_id,
+                customer_id: customer,
+                contact: None,
+                method: None,
+                offered,
+                subscription_id: SubscriptionId::new(years.ulid()),
+                now: years.machine,
+            };
+            years.execute(&command)
+        };
+        let edits = PlanEdits { included_credit: Some(dollars("1")), ..PlanEdits::default() };
+        let (merchant_id, now) = (years.merchant, years.machine);
+        years.execute(&UpdatePlan { merchant_id, plan_id, edits, now }).unwrap();
+        let offer = |credit| Some(Offered { price: dollars(price), credit: dollars(credit) });
+        for shown in [offer(credit), None] {
+            let changed = Err(Refusal::Payment(PaymentRefusal::OfferChanged));
+            assert_eq!(complete(&mut years, shown), changed, "{price}");
+        }
+        assert_eq!(complete(&mut years, offer("1")), Ok(()), "{price}");
+    }
+}
