@@ -33,7 +33,7 @@ const PENDING: &str = "SELECT count(*) FROM webhooks.delivery WHERE webhook_id =
 /// More queues of a webhook than one claim may read.
 const MANY_QUEUES: i32 = 50_000;
 
-/// More rows than a search reads on average: a claim reads a thousand due queues twice.
+/// More rows than a search reads on average: a claim reads a thousand due queues.
 const ROWS_OF_A_SEARCH: i64 = 2_000;
 
 /// Searches after which their cost is known: the first ones may not be counted yet.
@@ -43,6 +43,9 @@ const SEARCHES_ENOUGH: i64 = 200;
 const ADD_QUEUES: &str = "\
 INSERT INTO webhooks.lane (partition, webhook_id, lane, due_at)
 SELECT $1, $2, 'further' || n, now() - interval '1 hour' FROM generate_series(1, $3) AS n";
+
+/// The queues of a webhook that are left of these.
+const QUEUES_LEFT: &str = "SELECT count(*) FROM webhooks.lane WHERE partition = $1 AND webhook_id = $2";
 
 const REMOVE_QUEUES: &str = "DELETE FROM webhooks.lane WHERE partition = $1 AND lane LIKE 'further%'";
 
@@ -195,6 +198,37 @@ fn many_due_queues_of_a_webhook_that_is_full_cost_the_other_webhooks_nothing() {
         assert!(hanging.calls().iter().all(|call| !call.is_finished()), "the gate is closed");
         assert!(rows < searches * ROWS_OF_A_SEARCH, "{searches} searches read {rows} rows");
         gate.open();
+    });
+}
+
+#[test]
+fn many_due_queues_of_a_webhook_do_not_come_before_another_merchants_deliveries() {
+    run(async {
+        let instance = Merchant::new().await.instance;
+        let gateway = SideGateway::start(instance, &["--allow-address=127.0.0.0/8"]).await;
+        let busy = gateway.merchant_of_its_own(instance, "1").await;
+        let other = busy.neighbour().await;
+        let (partition, sql) = (busy.partition().await, &busy.log.sql);
+        let good = receiver(&other, |_| answer_json(200, &json!({})));
+        hook(&other, &good.url, &["customer.created"]).await;
+        let backlog = hook(&busy, &good.url, &["customer.deleted"]).await;
+        let left = async || {
+            let row = sql.query_one(QUEUES_LEFT, &[&partition, &backlog]).await.unwrap();
+            row.get::<_, i64>(0)
+        };
+        sql.execute(ADD_QUEUES, &[&partition, &backlog, &MANY_QUEUES]).await.unwrap();
+
+        other.customer_called("c", "0").await;
+        eventually("the other merchant's event arrives", async || (good.calls().len() == 1).then_some(()))
+            .await;
+        let waiting = left().await;
+        assert!(waiting > i64::from(MANY_QUEUES) / 2, "{waiting} of {MANY_QUEUES} queues still wait");
+
+        busy.delete(&format!("/v1/webhooks/{backlog}")).await.expect(200);
+        eventually("the queues of the deleted webhook are closed", async || {
+            (left().await == 0).then_some(())
+        })
+        .await;
     });
 }
 

@@ -28,8 +28,8 @@ use tokio_util::sync::CancellationToken;
 use super::delivery::{DeliveryClient, DeliveryOutcome, DeliveryRequest};
 use super::metrics::WebhookMetrics;
 use super::payload::PayloadSource;
-use super::queue::{self, Backlog, Claim, FailedAttempt, PendingDelivery};
-use super::queue_tasks::{self, QueueTasks};
+use super::queue::{self, Backlog, Claim, Claimed, FailedAttempt, PendingDelivery, Room};
+use super::queue_tasks::{MAX_QUEUES, MAX_QUEUES_PER_WEBHOOK, QueueTasks};
 use super::timing::WebhookTiming;
 
 /// The pause of a dispatcher that found no due queue.
@@ -49,10 +49,10 @@ const MAX_TURN: Duration = Duration::from_secs(1);
 const ENABLED_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The most attempts of a gateway at once.
-const ATTEMPTS: usize = queue_tasks::MAX_QUEUES;
+const ATTEMPTS: usize = MAX_QUEUES;
 
 /// The most attempts for one merchant at once: those of three webhooks.
-const ATTEMPTS_PER_MERCHANT: usize = 3 * queue_tasks::MAX_QUEUES_PER_WEBHOOK;
+const ATTEMPTS_PER_MERCHANT: usize = 3 * MAX_QUEUES_PER_WEBHOOK;
 
 /// The pause of a webhook whose merchant has all the attempts that it gets.
 const MERCHANT_DELAY: Duration = Duration::from_secs(1);
@@ -108,8 +108,11 @@ pub struct Dispatcher {
     metrics: WebhookMetrics,
     /// The attempts in flight, which merchants leave to each other.
     attempts: Slots<MerchantId>,
-    /// Webhooks whose merchants had no attempt left, with the time until which no queue of theirs is claimed.
+    /// Webhooks whose merchants had no attempt left, or that wait to be given up, with the time until which no queue of
+    /// theirs is claimed.
     deferred: Mutex<HashMap<WebhookId, Instant>>,
+    /// Held by the task that fails the deliveries of a webhook that is disabled or deleted.
+    giving_up: tokio::sync::Mutex<()>,
 }
 
 impl Dispatcher {
@@ -137,6 +140,7 @@ impl Dispatcher {
             metrics,
             attempts,
             deferred: Mutex::default(),
+            giving_up: tokio::sync::Mutex::default(),
         }
     }
 
@@ -147,6 +151,8 @@ impl Dispatcher {
         let mut tasks = QueueTasks::default();
         let (mut purged_at, mut counted_at): (Option<Instant>, Option<Instant>) = (None, None);
         let mut first = 0;
+        // The webhook of each partition at which the last claim ended.
+        let mut walks = HashMap::new();
         loop {
             tasks.reap();
             let mut more = false;
@@ -155,20 +161,18 @@ impl Dispatcher {
             first = (first + 1) % partitions.len().max(1);
             partitions.rotate_left(first);
             for partition in &partitions {
-                if !tasks.has_room() {
+                if tasks.room() == 0 {
                     break;
                 }
-                let mut left_out = tasks.full_webhooks();
-                left_out.extend(dispatcher.deferred());
-                let claims = dispatcher.claim(*partition, &left_out).await;
-                more |= claims.len() == queue::CLAIMS_AT_ONCE;
-                for claim in claims {
-                    if tasks.has_room_for(claim.webhook_id) {
-                        tasks.spawn(claim.webhook_id, Arc::clone(&dispatcher).deliver(claim, stop.clone()));
-                    } else {
-                        // Other queues of the same batch took the last slots.
-                        dispatcher.release(&claim).await;
-                    }
+                let mut taken = tasks.by_webhook();
+                let deferred = dispatcher.deferred().into_iter();
+                taken.extend(deferred.map(|webhook_id| (webhook_id, MAX_QUEUES_PER_WEBHOOK)));
+                let room = Room::new(tasks.room(), &taken);
+                let walked = walks.entry(*partition).or_default();
+                let claimed = dispatcher.claim(*partition, &room, walked).await;
+                more |= claimed.more;
+                for claim in claimed.claims {
+                    tasks.spawn(claim.webhook_id, Arc::clone(&dispatcher).deliver(claim, stop.clone()));
                 }
             }
             if purged_at.is_none_or(|at| at.elapsed() > PURGE_INTERVAL) {
@@ -207,17 +211,16 @@ impl Dispatcher {
         self.deferred.lock().unwrap_or_else(PoisonError::into_inner).insert(webhook_id, until);
     }
 
-    /// Claims due queues of `partition`, except those of the webhooks in `left_out`.
-    async fn claim(&self, partition: Partition, left_out: &[WebhookId]) -> Vec<Claim> {
-        let left_out: Vec<String> = left_out.iter().map(ToString::to_string).collect();
+    /// Claims due queues of `partition` for which there is `room`.
+    async fn claim(&self, partition: Partition, room: &Room, walked: &mut String) -> Claimed {
         let claimed = async {
             let db = self.db.get().await?;
             let (lasts, number) = (self.timing.claim(), self.claim_number());
-            Ok::<_, Error>(queue::claim(&db, partition, &left_out, lasts, number).await?)
+            Ok::<_, Error>(queue::claim(&db, partition, room, walked, lasts, number).await?)
         };
         in_time(claimed).await.unwrap_or_else(|error| {
             tracing::warn!(event = "webhook.claim_failed", %partition, %error, "webhook queues could not be claimed");
-            Vec::new()
+            Claimed::default()
         })
     }
 
@@ -298,7 +301,7 @@ impl Dispatcher {
         let mut slot = None;
         for number in 1..=MAX_DELIVERIES_PER_TURN {
             let Some(webhook) = self.enabled_webhook(partition, &key).await? else {
-                return in_time(self.give_up(claim, &key)).await;
+                return self.give_up(claim, &key).await;
             };
             slot = slot.or_else(|| self.attempts.take(webhook.merchant_id));
             if slot.is_none() {
@@ -312,7 +315,7 @@ impl Dispatcher {
                 return Ok(());
             };
             let Some(outcome) = self.client.send(request, self.disabled(partition, &key)).await else {
-                return in_time(self.give_up(claim, &key)).await;
+                return self.give_up(claim, &key).await;
             };
             let keep = number < MAX_DELIVERIES_PER_TURN && since.elapsed() < MAX_TURN && !stop.is_cancelled();
             let db = self.db.get().await?;
@@ -375,20 +378,30 @@ impl Dispatcher {
         }
     }
 
-    /// Fails what is pending for a webhook that is disabled or deleted. If it is enabled again, what is queued from then on
-    /// is later than all that was pending before.
+    /// Fails what is due for a webhook that is disabled or deleted: one webhook at a time, until its turn ends. The others are
+    /// deferred, so that they take no connection and few attempts from deliveries.
     async fn give_up(&self, claim: &Claim, key: &StateKey) -> Result<(), Error> {
-        let last = queue::last(&*self.db.get().await?, claim).await?;
+        let since = Instant::now();
+        let Ok(_turn) = self.giving_up.try_lock() else {
+            self.defer(claim.webhook_id);
+            self.release(claim).await;
+            return Ok(());
+        };
+        while in_time(self.give_up_batch(claim, key)).await? && since.elapsed() < MAX_TURN {}
+        Ok(())
+    }
+
+    /// Fails a part of it. Returns whether there may be more. If the webhook is enabled again, what is queued from then on is
+    /// later than all that was queued before.
+    async fn give_up_batch(&self, claim: &Claim, key: &StateKey) -> Result<bool, Error> {
+        let queued = queue::queued(&*self.db.get().await?, claim).await?;
         let is_enabled = self.enabled_webhook(claim.partition(), key).await?.is_some();
         let mut db = self.db.get().await?;
-        match last {
-            _ if is_enabled => queue::release(&db, claim, 0.0).await?,
-            Some(last) => {
-                queue::give_up(&mut db, claim, "the webhook is disabled or deleted", last).await?;
-            }
-            None => queue::close(&mut db, claim).await?,
+        if is_enabled {
+            queue::release(&db, claim, 0.0).await?;
+            return Ok(false);
         }
-        Ok(())
+        Ok(queue::give_up(&mut db, claim, "the webhook is disabled or deleted", queued).await?)
     }
 
     /// The webhook of `key`, unless it is disabled or deleted.

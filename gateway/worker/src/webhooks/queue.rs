@@ -4,58 +4,79 @@
 //! one writes nothing. A transaction that locks a queue and a delivery locks the queue first. No statement leaves its
 //! partition.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use farthing_core::ids::{WebhookEventId, WebhookId};
 use farthing_core::partition::Partition;
 use farthing_log::connect::redacted;
 use tokio::time::Instant;
 use tokio_postgres::{Client, Row, Transaction};
 
-/// Queues that [`CLAIM`] claims at once.
+/// The most queues that one claim takes, as the limits of [`OLDEST`] and [`DUE_BY_WEBHOOK`] say. Limits are literals, because
+/// with a parameter Postgres would plan to read a fraction of the table.
 pub(super) const CLAIMS_AT_ONCE: usize = 32;
 
-/// Claims the longest due queues of partition $1 under the number $3. The limit is a literal, because with a parameter
-/// Postgres would plan to read a fraction of the table.
-const CLAIM: &str = "\
-WITH due AS (
-    SELECT webhook_id, lane FROM webhooks.lane
-    WHERE partition = $1 AND due_at <= now() ORDER BY due_at LIMIT 32 FOR UPDATE SKIP LOCKED
-)
-UPDATE webhooks.lane AS l SET due_at = now() + make_interval(secs => $2), claim = $3
-FROM due WHERE l.partition = $1 AND l.webhook_id = due.webhook_id AND l.lane = due.lane
-RETURNING l.webhook_id, l.lane";
+/// The longest due queues that [`OLDEST`] looks at.
+const OLDEST_LIMIT: i64 = 1_000;
 
-/// Of the thousand longest due queues of partition $1, those that are not of the webhooks $2.
-const OLDEST_OF_OTHERS: &str = "\
-SELECT o.webhook_id, o.lane FROM (
+/// The webhooks that [`DUE_BY_WEBHOOK`] looks at.
+const WEBHOOKS_AT_ONCE: i64 = 256;
+
+/// The queues that [`LOCK_DUE`] locks.
+const QUEUES_GIVEN_UP: usize = 200;
+
+/// The deliveries that [`GIVE_UP`] fails.
+const DELIVERIES_GIVEN_UP: u64 = 1_000;
+
+/// Of the thousand longest due queues of partition $1, up to eight of each webhook, as many as
+/// [it may have](super::queue_tasks::MAX_QUEUES_PER_WEBHOOK), less the $3 that each of the webhooks $2 has already. The first
+/// queues of all webhooks come before their second ones. Each row also says how many of the thousand there are.
+const OLDEST: &str = "\
+WITH oldest AS MATERIALIZED (
     SELECT webhook_id, lane, due_at FROM webhooks.lane
-    WHERE partition = $1 AND due_at <= now() ORDER BY due_at LIMIT 1000) AS o
-WHERE o.webhook_id <> ALL ($2::text[]) ORDER BY o.due_at LIMIT 32";
-
-/// If a thousand queues of partition $1 are due, those of all webhooks but $2. It reads one row for each webhook that has
-/// queues, and up to eight of each that is not left out, as many as [a webhook](super::queue_tasks::MAX_QUEUES_PER_WEBHOOK)
-/// may have at once: a webhook with a million due queues costs no more than one with eight. The bounds of a webhook's id are
-/// written as a range, in the order of the index, so that no plan passes over the due queues of all webhooks for each; and the
-/// first eight are taken before it is asked whether they are due.
-const DUE_OF_OTHERS: &str = "\
-WITH RECURSIVE webhook AS (
-    (SELECT webhook_id FROM webhooks.lane WHERE partition = $1 AND (
-        SELECT count(*) FROM (
-            SELECT FROM webhooks.lane WHERE partition = $1 AND due_at <= now() ORDER BY due_at LIMIT 1000) AS due
-        ) = 1000 ORDER BY webhook_id LIMIT 1)
-    UNION ALL
-    SELECT (
-        SELECT l.webhook_id FROM webhooks.lane AS l
-        WHERE l.partition = $1 AND l.webhook_id > w.webhook_id ORDER BY l.webhook_id LIMIT 1)
-    FROM webhook AS w WHERE w.webhook_id IS NOT NULL
+    WHERE partition = $1 AND due_at <= now() ORDER BY due_at LIMIT 1000
+), due AS (
+    SELECT o.webhook_id, o.lane, o.due_at, o.number + coalesce(taken.queues, 0) AS number
+    FROM (
+        SELECT webhook_id, lane, due_at, row_number() OVER (PARTITION BY webhook_id ORDER BY due_at) AS number
+        FROM oldest) AS o
+    LEFT JOIN unnest($2::text[], $3::integer[]) AS taken(webhook_id, queues) ON taken.webhook_id = o.webhook_id
+    WHERE o.number + coalesce(taken.queues, 0) <= 8
+    ORDER BY o.number + coalesce(taken.queues, 0), o.due_at LIMIT 32
 )
-SELECT due.webhook_id, due.lane FROM webhook AS w
-CROSS JOIN LATERAL (
-    SELECT l.webhook_id, l.lane, l.due_at FROM webhooks.lane AS l
-    WHERE l.partition = $1 AND l.webhook_id >= w.webhook_id AND l.webhook_id <= w.webhook_id
-    ORDER BY l.webhook_id, l.due_at LIMIT 8) AS due
-WHERE w.webhook_id <> ALL ($2::text[]) AND due.due_at <= now() ORDER BY due.due_at LIMIT 32";
+SELECT due.webhook_id, due.lane, counted.queues FROM (SELECT count(*) AS queues FROM oldest) AS counted
+LEFT JOIN due ON TRUE ORDER BY due.number, due.due_at";
+
+/// The same of the next 256 webhooks of partition $1 after the webhook $4 that have queues, due or not, in the order of their
+/// ids. Each row also says how many webhooks these are, and which is the last. It reads one row for each of them, and the first
+/// eight of its queues: a webhook with a million due queues costs no more than one with eight. The bounds of a webhook's id
+/// are written as a range, in the order of the index, so that no plan passes over the due queues of all webhooks for each;
+/// and the first eight are taken before it is asked whether they are due.
+const DUE_BY_WEBHOOK: &str = "\
+WITH RECURSIVE webhook AS (
+    (SELECT webhook_id, 1 AS number FROM webhooks.lane
+    WHERE partition = $1 AND webhook_id > $4 ORDER BY webhook_id LIMIT 1)
+    UNION ALL
+    SELECT next.webhook_id, w.number + 1 FROM webhook AS w CROSS JOIN LATERAL (
+        SELECT l.webhook_id FROM webhooks.lane AS l
+        WHERE l.partition = $1 AND l.webhook_id > w.webhook_id ORDER BY l.webhook_id LIMIT 1) AS next
+    WHERE w.number < 256
+), due AS (
+    SELECT w.webhook_id, queue.lane, queue.number FROM webhook AS w
+    LEFT JOIN unnest($2::text[], $3::integer[]) AS taken(webhook_id, queues) ON taken.webhook_id = w.webhook_id
+    CROSS JOIN LATERAL (
+        SELECT lane, due_at, row_number() OVER (ORDER BY due_at) AS number FROM (
+            SELECT l.lane, l.due_at FROM webhooks.lane AS l
+            WHERE l.partition = $1 AND l.webhook_id >= w.webhook_id AND l.webhook_id <= w.webhook_id
+            ORDER BY l.webhook_id, l.due_at LIMIT 8) AS first) AS queue
+    WHERE queue.due_at <= now() AND queue.number + coalesce(taken.queues, 0) <= 8
+    ORDER BY queue.number, w.webhook_id LIMIT 32
+)
+SELECT due.webhook_id, due.lane, walked.webhooks, walked.last
+FROM (SELECT count(*) AS webhooks, max(webhook_id) AS last FROM webhook) AS walked
+LEFT JOIN due ON TRUE ORDER BY due.number, due.webhook_id";
 
 /// Claims those of the queues ($4, $5) of partition $1 that are still due, under the number $3. It finds them by their keys:
 /// the sum keeps Postgres from looking for them among all that are due.
@@ -98,19 +119,38 @@ UPDATE webhooks.delivery SET status = 'failed', attempts = attempts + 1, http_st
     next_attempt_at = NULL
 WHERE partition = $1 AND webhook_id = $2 AND position = $3 AND status = 'pending'";
 
-/// The last pending delivery of a queue.
+/// The position of the last delivery of a webhook, and the time.
 const LAST: &str = "\
-SELECT position FROM webhooks.delivery WHERE partition = $1 AND webhook_id = $2 AND lane = $3 AND status = 'pending'
-ORDER BY position DESC LIMIT 1";
+SELECT coalesce(max(position), 0), now() FROM webhooks.delivery WHERE partition = $1 AND webhook_id = $2";
 
-/// Fails up to 500 pending deliveries of a queue, none after position $5.
+/// Locks up to 200 due queues of a webhook. The id is written as in [`DUE_BY_WEBHOOK`].
+const LOCK_DUE: &str = "\
+SELECT lane FROM webhooks.lane
+WHERE partition = $1 AND webhook_id >= $2 AND webhook_id <= $2 AND due_at <= now()
+ORDER BY webhook_id, due_at LIMIT 200 FOR UPDATE SKIP LOCKED";
+
+/// Fails up to 1000 pending deliveries of the queues $3, none after position $5 or queued after $6. The concatenation keeps
+/// Postgres from looking for their positions among all that are pending.
 const GIVE_UP: &str = "\
 UPDATE webhooks.delivery SET status = 'failed', error = $4, next_attempt_at = NULL
 WHERE partition = $1 AND webhook_id = $2 AND position = ANY (ARRAY(
-    SELECT position FROM webhooks.delivery
-    WHERE partition = $1 AND webhook_id = $2 AND lane = $3 AND status = 'pending' AND position <= $5
-    ORDER BY position LIMIT 500
-)) AND status = 'pending'";
+    SELECT next.position FROM unnest($3::text[]) AS queue(lane) CROSS JOIN LATERAL (
+        SELECT d.position FROM webhooks.delivery AS d
+        WHERE d.partition = $1 AND d.webhook_id = $2 AND d.lane = queue.lane AND d.status = 'pending'
+            AND d.position <= $5 AND d.queued_at <= $6
+        ORDER BY d.lane, d.position LIMIT 1000) AS next LIMIT 1000
+)) AND status || '' = 'pending'";
+
+/// Deletes those of the queues $3 that have no pending delivery.
+const CLOSE_EMPTY: &str = "\
+DELETE FROM webhooks.lane AS l WHERE l.partition = $1 AND l.webhook_id = $2 AND l.lane = ANY ($3::text[]) AND (
+    SELECT d.position FROM webhooks.delivery AS d
+    WHERE d.partition = $1 AND d.webhook_id = $2 AND d.lane = l.lane AND d.status = 'pending' LIMIT 1) IS NULL";
+
+/// Ends lapsed claims on the queues $3.
+const UNCLAIM: &str = "\
+UPDATE webhooks.lane SET claim = NULL
+WHERE partition = $1 AND webhook_id = $2 AND lane = ANY ($3::text[]) AND claim IS NOT NULL";
 
 const IS_PENDING: &str = "SELECT position FROM webhooks.delivery WHERE partition = $1 AND webhook_id = $2 AND lane = $3 AND status = 'pending' LIMIT 1";
 
@@ -132,7 +172,7 @@ UPDATE webhooks.delivery SET status = 'pending', queued_at = now(), attempts = 0
     lane = CASE WHEN status = 'pending' THEN lane ELSE event_id END
 WHERE partition = $1 AND webhook_id = $2 AND event_id = $3";
 
-/// The limit is a literal, as in [`CLAIM`].
+/// The limit is a literal, as in [`OLDEST`].
 const PURGE: &str = "\
 DELETE FROM webhooks.delivery WHERE partition = $1 AND (webhook_id, position) IN (
     SELECT webhook_id, position FROM webhooks.delivery
@@ -227,29 +267,61 @@ pub(super) struct FailedAttempt {
     pub(super) retry_seconds: Option<f64>,
 }
 
-/// Claims due queues of `partition` for the time `lasts` under `number`, which no claim had before, except those of the
-/// webhooks in `left_out`.
+/// What a claim may take.
+#[derive(Debug)]
+pub(super) struct Room {
+    webhooks: Vec<String>,
+    taken: Vec<i32>,
+    queues: usize,
+}
+
+impl Room {
+    /// Up to so many `queues`, with regard to what each webhook has already.
+    pub(super) fn new(queues: usize, taken: &HashMap<WebhookId, usize>) -> Self {
+        let (webhooks, taken) = taken
+            .iter()
+            .map(|(webhook_id, taken)| (webhook_id.to_string(), i32::try_from(*taken).unwrap_or(i32::MAX)))
+            .unzip();
+        Self { webhooks, taken, queues: queues.min(CLAIMS_AT_ONCE) }
+    }
+}
+
+/// The result of a claim.
+#[derive(Debug, Default)]
+pub(super) struct Claimed {
+    pub(super) claims: Vec<Claim>,
+    /// Whether the next claim may find further due queues.
+    pub(super) more: bool,
+}
+
+/// Due queues that may be claimed.
+#[derive(Debug)]
+struct Due {
+    queues: Vec<(String, String)>,
+    more: bool,
+}
+
+/// Claims due queues of `partition` for the time `lasts` under `number`, which no claim had before. While a thousand are
+/// due, claims look at the webhooks in turn, from the one after `walked` on, which is where the last claim ended.
 pub(super) async fn claim(
     db: &deadpool_postgres::Client,
     partition: Partition,
-    left_out: &[String],
+    room: &Room,
+    walked: &mut String,
     lasts: Duration,
     number: i64,
-) -> PgResult<Vec<Claim>> {
+) -> PgResult<Claimed> {
     let (partition, seconds) = (partition.number(), lasts.as_secs_f64());
-    let (mut claims, until) = (Vec::new(), Instant::now() + lasts);
-    let claimed = if left_out.is_empty() {
-        let statement = db.prepare_cached(CLAIM).await?;
-        queues(&db.query(&statement, &[&partition, &seconds, &number]).await?)?
-    } else {
-        let due = due_of_others(db, partition, left_out).await?;
-        if due.is_empty() {
-            return Ok(claims);
-        }
-        let (webhooks, lanes): (Vec<_>, Vec<_>) = due.into_iter().unzip();
-        let statement = db.prepare_cached(CLAIM_THESE).await?;
-        queues(&db.query(&statement, &[&partition, &seconds, &number, &webhooks, &lanes]).await?)?
-    };
+    let due = due(db, partition, room, walked).await?;
+    if due.queues.is_empty() {
+        return Ok(Claimed { claims: Vec::new(), more: due.more });
+    }
+    let (webhooks, lanes): (Vec<_>, Vec<_>) = due.queues.into_iter().unzip();
+    let until = Instant::now() + lasts;
+    let statement = db.prepare_cached(CLAIM_THESE).await?;
+    let claimed = queues(&db.query(&statement, &[&partition, &seconds, &number, &webhooks, &lanes]).await?)?;
+    let more = due.more || claimed.len() == CLAIMS_AT_ONCE;
+    let mut claims = Vec::new();
     for (webhook, lane) in claimed {
         match webhook.parse() {
             Ok(webhook_id) => claims.push(Claim { partition, webhook_id, webhook, lane, number, until }),
@@ -263,28 +335,52 @@ pub(super) async fn claim(
             }
         }
     }
-    Ok(claims)
+    Ok(Claimed { claims, more })
 }
 
-/// Due queues of webhooks that are not in `left_out`.
-async fn due_of_others(
+/// Due queues for which there is `room`.
+async fn due(
     db: &deadpool_postgres::Client,
     partition: i16,
-    left_out: &[String],
-) -> PgResult<Vec<(String, String)>> {
-    let statement = db.prepare_cached(OLDEST_OF_OTHERS).await?;
-    let oldest = queues(&db.query(&statement, &[&partition, &left_out]).await?)?;
-    if oldest.len() == CLAIMS_AT_ONCE {
-        return Ok(oldest);
+    room: &Room,
+    walked: &mut String,
+) -> PgResult<Due> {
+    let statement = db.prepare_cached(OLDEST).await?;
+    let rows = db.query(&statement, &[&partition, &room.webhooks, &room.taken]).await?;
+    let counted: i64 = rows.first().map(|row| row.try_get(2)).transpose()?.unwrap_or(0);
+    if counted < OLDEST_LIMIT {
+        let mut queues = queues(&rows)?;
+        queues.truncate(room.queues);
+        return Ok(Due { queues, more: false });
     }
-    let statement = db.prepare_cached(DUE_OF_OTHERS).await?;
-    let all = queues(&db.query(&statement, &[&partition, &left_out]).await?)?;
-    Ok(if all.is_empty() { oldest } else { all })
+    let statement = db.prepare_cached(DUE_BY_WEBHOOK).await?;
+    let rows = db.query(&statement, &[&partition, &room.webhooks, &room.taken, &walked.as_str()]).await?;
+    let (webhooks, last): (i64, Option<String>) = match rows.first() {
+        Some(row) => (row.try_get(2)?, row.try_get(3)?),
+        None => (0, None),
+    };
+    let mut queues = queues(&rows)?;
+    queues.truncate(room.queues);
+    // Of a claim that is full, the webhooks after its last one had no turn.
+    let next = if queues.len() == room.queues {
+        queues.iter().map(|(webhook, _)| webhook).max().cloned()
+    } else {
+        last.filter(|_| webhooks == WEBHOOKS_AT_ONCE)
+    };
+    let more = next.is_some();
+    *walked = next.unwrap_or_default();
+    Ok(Due { queues, more })
 }
 
 /// The webhook's id and the key of each queue in `rows`.
 fn queues(rows: &[Row]) -> PgResult<Vec<(String, String)>> {
-    rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+    let mut queues = Vec::new();
+    for row in rows {
+        if let Some(webhook) = row.try_get::<_, Option<String>>(0)? {
+            queues.push((webhook, row.try_get(1)?));
+        }
+    }
+    Ok(queues)
 }
 
 /// The next delivery of a claimed queue; `None` if it is empty.
@@ -367,29 +463,39 @@ pub(super) async fn failed(
     transaction.commit().await
 }
 
-/// The position of the last pending delivery of a claimed queue; `None` if it is empty.
-pub(super) async fn last(db: &Client, claim: &Claim) -> PgResult<Option<i64>> {
-    let last = db.query_opt(LAST, &[&claim.partition, &claim.webhook, &claim.lane]).await?;
-    last.map(|row| row.try_get(0)).transpose()
+/// The end of what was queued for a webhook at some time.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Queued {
+    position: i64,
+    at: DateTime<Utc>,
 }
 
-/// Fails up to 500 pending deliveries of the queue without an attempt, none after the position `last`. While the queue
-/// has more, it is due again at once.
-pub(super) async fn give_up(db: &mut Client, claim: &Claim, reason: &str, last: i64) -> PgResult<()> {
+/// The end of what is queued for the webhook of `claim` now.
+pub(super) async fn queued(db: &Client, claim: &Claim) -> PgResult<Queued> {
+    let row = db.query_one(LAST, &[&claim.partition, &claim.webhook]).await?;
+    Ok(Queued { position: row.try_get(0)?, at: row.try_get(1)? })
+}
+
+/// Releases the queue, and fails pending deliveries of up to 200 due queues of its webhook without an attempt, none that was
+/// queued after `queued`. Returns whether there may be more.
+pub(super) async fn give_up(db: &mut Client, claim: &Claim, reason: &str, queued: Queued) -> PgResult<bool> {
     let transaction = db.transaction().await?;
-    let now = 0.0_f64;
-    if transaction
-        .execute(RELEASE, &[&claim.partition, &claim.webhook, &claim.lane, &claim.number, &now])
-        .await?
-        == 0
-    {
-        return Ok(());
+    // It is due also by the clock of a worker of Citus that is a little behind.
+    let seconds = -1.0_f64;
+    transaction
+        .execute(RELEASE, &[&claim.partition, &claim.webhook, &claim.lane, &claim.number, &seconds])
+        .await?;
+    let rows = transaction.query(LOCK_DUE, &[&claim.partition, &claim.webhook]).await?;
+    let lanes: Vec<String> = rows.iter().map(|row| row.try_get(0)).collect::<PgResult<_>>()?;
+    let row: [&(dyn tokio_postgres::types::ToSql + Sync); 6] =
+        [&claim.partition, &claim.webhook, &lanes, &reason, &queued.position, &queued.at];
+    let failed = transaction.execute(GIVE_UP, &row).await?;
+    // A delivery queued at the same time is either visible, or its transaction waits for the lock.
+    for statement in [CLOSE_EMPTY, UNCLAIM] {
+        transaction.execute(statement, &[&claim.partition, &claim.webhook, &lanes]).await?;
     }
-    let row: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
-        [&claim.partition, &claim.webhook, &claim.lane, &reason, &last];
-    transaction.execute(GIVE_UP, &row).await?;
-    close_if_empty(&transaction, claim).await?;
-    transaction.commit().await
+    transaction.commit().await?;
+    Ok(lanes.len() == QUEUES_GIVEN_UP || failed == DELIVERIES_GIVEN_UP)
 }
 
 /// Deletes the queue if it has no pending delivery; otherwise releases it.

@@ -1,4 +1,5 @@
-//! The tasks that deliver queues, limited in all and per webhook. A task that panics frees its slot like any other.
+//! The tasks that deliver queues. The dispatcher keeps to the limits in all and per webhook. A task that panics frees its
+//! slot like any other.
 
 use std::collections::HashMap;
 
@@ -19,25 +20,18 @@ pub(super) struct QueueTasks {
 }
 
 impl QueueTasks {
-    /// Whether another task may start.
-    pub(super) fn has_room(&self) -> bool {
-        self.webhooks.len() < MAX_QUEUES
+    /// How many further tasks may start.
+    pub(super) fn room(&self) -> usize {
+        MAX_QUEUES.saturating_sub(self.webhooks.len())
     }
 
-    /// Whether another task of this webhook may start.
-    pub(super) fn has_room_for(&self, webhook_id: WebhookId) -> bool {
-        self.has_room() && self.running(webhook_id) < MAX_QUEUES_PER_WEBHOOK
-    }
-
-    /// The webhooks at their limit.
-    pub(super) fn full_webhooks(&self) -> Vec<WebhookId> {
-        let mut full = Vec::new();
+    /// The webhooks with running tasks, and how many each has.
+    pub(super) fn by_webhook(&self) -> HashMap<WebhookId, usize> {
+        let mut running: HashMap<WebhookId, usize> = HashMap::new();
         for webhook_id in self.webhooks.values() {
-            if !full.contains(webhook_id) && self.running(*webhook_id) >= MAX_QUEUES_PER_WEBHOOK {
-                full.push(*webhook_id);
-            }
+            *running.entry(*webhook_id).or_default() += 1;
         }
-        full
+        running
     }
 
     /// Starts a task that delivers a queue of `webhook_id`.
@@ -58,10 +52,6 @@ impl QueueTasks {
         let ended = self.tasks.join_next_with_id().await?;
         self.free(ended);
         Some(())
-    }
-
-    fn running(&self, webhook_id: WebhookId) -> usize {
-        self.webhooks.values().filter(|running| **running == webhook_id).count()
     }
 
     fn free(&mut self, ended: Result<(task::Id, ()), JoinError>) {
@@ -103,27 +93,23 @@ mod tests {
             tasks.spawn(failing, pending());
         }
         tasks.spawn(failing, async { panic!("this panic is part of the test") });
-        assert!(!tasks.has_room_for(slow) && !tasks.has_room_for(failing));
-        assert_eq!(tasks.full_webhooks().len(), 2);
+        let full = MAX_QUEUES_PER_WEBHOOK;
+        assert_eq!(tasks.by_webhook(), HashMap::from([(slow, full), (failing, full)]));
 
         tasks.join_next().await.unwrap();
-        assert!(!tasks.has_room_for(slow), "its limit still holds");
-        assert_eq!(tasks.full_webhooks(), [slow]);
-        assert!(tasks.has_room_for(failing));
-        tasks.spawn(failing, pending());
-        assert!(!tasks.has_room_for(failing), "the panic freed one place only");
+        assert_eq!(tasks.by_webhook(), HashMap::from([(slow, full), (failing, full - 1)]));
     }
 
     #[tokio::test]
     async fn a_task_that_ends_frees_its_place() {
         let mut tasks = QueueTasks::default();
         for number in 0..MAX_QUEUES {
-            assert!(tasks.has_room());
+            assert_eq!(tasks.room(), MAX_QUEUES - number);
             tasks.spawn(webhook(u128::try_from(number).unwrap()), async {});
         }
-        assert!(!tasks.has_room() && !tasks.has_room_for(webhook(0)));
+        assert_eq!(tasks.room(), 0);
         tasks.join_next().await.unwrap();
-        assert!(tasks.has_room());
+        assert!(tasks.room() > 0);
         while !tasks.webhooks.is_empty() {
             task::yield_now().await;
             tasks.reap();
