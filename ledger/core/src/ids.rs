@@ -147,7 +147,8 @@ id! {
     GatewayId "gw"
 }
 
-/// Generates ULIDs that never repeat and, within one process, always increase, so that ids sort by creation.
+/// Generates ULIDs that never repeat and, within one process, always increase, so that ids sort by creation. Those of one
+/// millisecond are far apart, too: the id of a webhook's event is the sum of the webhook's id and a position.
 #[derive(Debug, Default)]
 pub struct Mint {
     last: std::sync::Mutex<Ulid>,
@@ -159,9 +160,12 @@ impl Mint {
         let ms = u64::try_from(now.timestamp_millis()).unwrap_or(0);
         let mut random = [0_u8; 16];
         getrandom::fill(&mut random).expect("the operating system has randomness");
-        let fresh = Ulid::from_parts(ms, u128::from_be_bytes(random));
+        let random = u128::from_be_bytes(random);
+        let fresh = Ulid::from_parts(ms, random);
+        // The 48 bits that the fresh one leaves unused.
+        let step = (random >> Ulid::RAND_BITS) + 1;
         let mut last = self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        *last = if fresh > *last { fresh } else { last.increment().unwrap_or(fresh) };
+        *last = if fresh > *last { fresh } else { last.0.checked_add(step).map_or(fresh, Ulid) };
         *last
     }
 }
@@ -192,5 +196,12 @@ mod tests {
         let now = DateTime::from_timestamp_millis(1_777_000_000_000).unwrap();
         let ids: Vec<_> = (0..1000).map(|_| mint.next(now)).collect();
         assert!(ids.windows(2).all(|pair| pair[0] < pair[1]));
+    }
+
+    #[test]
+    fn ids_of_one_millisecond_are_far_apart() {
+        let mint = Mint::default();
+        let ids: Vec<_> = (0..100).map(|_| mint.next(DateTime::UNIX_EPOCH)).collect();
+        assert!(ids.windows(2).all(|pair| pair[1].0 - pair[0].0 > 1 << 16), "{ids:?}");
     }
 }

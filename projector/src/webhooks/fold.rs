@@ -97,7 +97,7 @@ pub(super) fn merchant_of(recorded: &Recorded) -> Option<(Partition, MerchantId)
 }
 
 /// The id of an event for one webhook. It is the same for every attempt and every process. Its random part is that of
-/// the webhook's id, so that no two webhooks share an event id, plus the position.
+/// the webhook's id plus the position: no two webhooks share an event id, since the ids of a mint are far apart.
 fn event_id(webhook_id: WebhookId, position: i64, occurred_at: DateTime<Utc>) -> WebhookEventId {
     let ms = u64::try_from(occurred_at.timestamp_millis()).unwrap_or(0);
     let random = webhook_id.ulid().random().wrapping_add(u128::from(position.unsigned_abs()));
@@ -111,6 +111,7 @@ mod tests {
     use super::*;
     use crate::sample;
     use farthing_core::event::Fact;
+    use farthing_core::ids::Mint;
 
     const PARTITION: Partition = Partition::new(3);
     const CUSTOMER: &str = "con_01ARZ3NDEKTSV4RRFFQ69G5FAV";
@@ -132,7 +133,11 @@ mod tests {
     }
 
     fn webhook(topics: &[&str], enabled: bool) -> Event {
-        let body = json!({"webhook_id": WEBHOOK, "url": "http://a", "topics": topics, "enabled": enabled});
+        webhook_of(WEBHOOK, topics, enabled)
+    }
+
+    fn webhook_of(id: &str, topics: &[&str], enabled: bool) -> Event {
+        let body = json!({"webhook_id": id, "url": "http://a", "topics": topics, "enabled": enabled});
         sample::event("webhook.created", &body)
     }
 
@@ -157,6 +162,25 @@ mod tests {
         assert_ne!(batch.deliveries[0].event_id, batch.deliveries[1].event_id);
         assert_eq!(batch.webhooks.values().collect::<Vec<_>>(), [&None]);
         assert_eq!(batch.queues().len(), 1);
+    }
+
+    #[test]
+    fn webhooks_that_were_made_in_one_millisecond_share_no_event_id() {
+        const WEBHOOKS: usize = 16;
+        const EVENTS: usize = 50;
+        let mint = Mint::default();
+        let made = (0..WEBHOOKS).map(|_| WebhookId::new(mint.next(DateTime::UNIX_EPOCH)).to_string());
+        let made = made.map(|id| webhook_of(&id, &["customer.deleted"], true));
+        let events = made.chain((0..EVENTS).map(|_| deleted(CUSTOMER))).collect();
+        let ids: BTreeSet<_> = fold(events).deliveries.iter().map(|new| new.event_id.to_string()).collect();
+        assert_eq!(ids.len(), WEBHOOKS * EVENTS);
+    }
+
+    /// A delivery that is repeated after an upgrade or a rebuild has its former id.
+    #[test]
+    fn the_id_of_an_event_never_changes() {
+        let batch = fold(vec![webhook(&["customer.deleted"], true), deleted(CUSTOMER)]);
+        assert_eq!(batch.deliveries[0].event_id.to_string(), "evt_0000000000TSV4RRFFQ69G5FAX");
     }
 
     #[test]
