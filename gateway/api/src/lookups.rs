@@ -19,6 +19,11 @@ impl App {
         ReadConnection::open(&self.reads, self.read_turns.take_short(reader).await?).await
     }
 
+    /// The same for a call of the merchant that has written: it is not refused for want of a turn.
+    pub(crate) async fn read_after_write(&self, merchant_id: MerchantId) -> Result<ReadConnection, ApiError> {
+        ReadConnection::open(&self.reads, self.read_turns.take_after_write(merchant_id).await).await
+    }
+
     /// The partition of a merchant.
     pub(crate) fn partition(&self, merchant_id: MerchantId) -> Partition {
         self.ledger.partition_of(merchant_id)

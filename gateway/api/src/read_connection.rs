@@ -1,6 +1,6 @@
 //! A connection for reads, with the turn that it was taken with.
 
-use std::ops::{Deref, DerefMut};
+use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -35,11 +35,12 @@ impl ReadConnection {
         &self,
         read: impl Future<Output = Result<T, E>>,
     ) -> Result<T, ApiError> {
-        self.unanswered.fetch_add(1, Ordering::Relaxed);
-        // If it takes too long, or the caller leaves, the connection is still busy with it.
-        let outcome = reads::within(read).await?;
-        self.unanswered.fetch_sub(1, Ordering::Relaxed);
-        outcome.map_err(Into::into)
+        counted(&self.unanswered, read).await
+    }
+
+    /// The connection for a transaction, and the number of its statements that Postgres has not answered, for [`counted`].
+    pub(crate) const fn for_transaction(&mut self) -> (&mut Object, &AtomicUsize) {
+        (&mut self.held.as_mut().expect(HELD).0, &self.unanswered)
     }
 
     /// The number of the statements that Postgres has not answered.
@@ -48,17 +49,23 @@ impl ReadConnection {
     }
 }
 
+/// The outcome of `read`, or a 503 when it takes too long. Counts it as one of the `unanswered` statements.
+pub(crate) async fn counted<T, E: Into<ApiError>>(
+    unanswered: &AtomicUsize,
+    read: impl Future<Output = Result<T, E>>,
+) -> Result<T, ApiError> {
+    unanswered.fetch_add(1, Ordering::Relaxed);
+    // If it takes too long, or the caller leaves, the connection is still busy with it.
+    let outcome = reads::within(read).await?;
+    unanswered.fetch_sub(1, Ordering::Relaxed);
+    outcome.map_err(Into::into)
+}
+
 impl Deref for ReadConnection {
     type Target = Object;
 
     fn deref(&self) -> &Object {
         &self.held.as_ref().expect(HELD).0
-    }
-}
-
-impl DerefMut for ReadConnection {
-    fn deref_mut(&mut self) -> &mut Object {
-        &mut self.held.as_mut().expect(HELD).0
     }
 }
 

@@ -3,7 +3,8 @@
 //! that a write has changed.
 //!
 //! Of what is short, too, a merchant has few at once: its further ones wait for these, and not for a connection, where
-//! those of other merchants wait. Invariant: who has a turn at what is short waits for no other turn.
+//! those of other merchants wait. Invariants: who has a turn at what is short waits for no other turn; after a durable
+//! write no call is refused for want of a turn.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +26,14 @@ const TURN_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) struct ReadTurns {
     all: Arc<Semaphore>,
     per_merchant: Option<LimitPer<MerchantId>>,
-    short: Option<LimitPer<Reader>>,
+    short: Option<ShortTurns>,
+}
+
+/// Turns at what is short.
+#[derive(Debug)]
+struct ShortTurns {
+    per_merchant: LimitPer<MerchantId>,
+    per_address: LimitPer<CallerAddress>,
 }
 
 /// Whose short reads wait for one another.
@@ -45,12 +53,16 @@ pub(crate) struct ReadTurn {
 
 impl ReadTurns {
     /// Turns at so many `connections`, at most `per_merchant` of one merchant at once; further ones wait. `None` is no limit.
-    /// With a limit, short reads of one reader have a quarter of the connections, at least one.
+    /// With a limit, the short reads of a merchant have a quarter of the connections, and those of an address, which may be
+    /// the proxy of many callers, half; each at least one.
     pub(crate) fn new(connections: usize, per_merchant: Option<usize>) -> Self {
         Self {
             all: Arc::new(Semaphore::new(turns(connections))),
             per_merchant: per_merchant.map(LimitPer::new),
-            short: per_merchant.map(|_| LimitPer::new((connections / 4).max(1))),
+            short: per_merchant.map(|_| ShortTurns {
+                per_merchant: LimitPer::new((connections / 4).max(1)),
+                per_address: LimitPer::new((connections / 2).max(1)),
+            }),
         }
     }
 
@@ -73,16 +85,31 @@ impl ReadTurns {
     /// Waits for a turn at what is short, among those of the reader alone.
     pub(crate) async fn take_short(&self, reader: Reader) -> Result<ReadTurn, ApiError> {
         let of_reader = match &self.short {
-            Some(limit) => {
-                let refusal = match reader {
-                    Reader::Merchant(_) => ApiError::overloaded_by_merchant(GatewayLimit::ShortReads),
-                    Reader::Address(_) => ApiError::overloaded(GatewayLimit::ShortReads),
+            Some(short) => {
+                let (turns, refusal) = match reader {
+                    Reader::Merchant(merchant_id) => (
+                        short.per_merchant.of(merchant_id),
+                        ApiError::overloaded_by_merchant(GatewayLimit::ShortReads),
+                    ),
+                    Reader::Address(address) => {
+                        (short.per_address.of(address), ApiError::overloaded(GatewayLimit::ShortReads))
+                    }
                 };
-                Some(turn_of(limit.of(reader), Instant::now() + TURN_TIMEOUT, refusal).await?)
+                Some(turn_of(turns, Instant::now() + TURN_TIMEOUT, refusal).await?)
             }
             None => None,
         };
         Ok(ReadTurn { _of_reader: of_reader, _of_all: None })
+    }
+
+    /// The same for a call of the merchant that has written: waits for as long as it takes.
+    pub(crate) async fn take_after_write(&self, merchant_id: MerchantId) -> ReadTurn {
+        let of_reader = match &self.short {
+            // They are never closed.
+            Some(short) => short.per_merchant.of(merchant_id).acquire_owned().await.ok(),
+            None => None,
+        };
+        ReadTurn { _of_reader: of_reader, _of_all: None }
     }
 }
 
@@ -111,6 +138,7 @@ mod tests {
     const CONNECTIONS: usize = 8;
     const READS: usize = 6;
     const SHORT_READS: usize = 2;
+    const SHORT_READS_OF_ADDRESS: usize = 4;
 
     fn merchant(number: usize) -> MerchantId {
         MerchantId::new(Ulid::from(u128::try_from(number).unwrap()))
@@ -166,17 +194,29 @@ mod tests {
         for read in &mut waiting {
             assert!(read.now_or_never().is_none(), "a merchant waits for its own short reads");
         }
-        for reader in [other, address] {
-            taken.push(turns.take_short(reader).now_or_never().unwrap().unwrap());
+        taken.push(turns.take_short(other).now_or_never().unwrap().unwrap());
+        for _ in 0..SHORT_READS_OF_ADDRESS {
+            taken.push(turns.take_short(address).now_or_never().unwrap().unwrap());
         }
         assert!(turns.take(merchant(0)).now_or_never().unwrap().is_ok(), "its rows have turns of their own");
         taken.remove(0);
         taken.push(waiting[0].as_mut().now_or_never().unwrap().unwrap());
         let refused = waiting[1].as_mut().await.unwrap_err();
         assert_eq!(refused, ApiError::overloaded_by_merchant(GatewayLimit::ShortReads));
-        taken.push(turns.take_short(address).now_or_never().unwrap().unwrap());
         let refused = turns.take_short(address).await.unwrap_err();
         assert_eq!(refused, ApiError::overloaded(GatewayLimit::ShortReads));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_has_written_waits_for_a_turn_for_as_long_as_it_takes() {
+        let turns = ReadTurns::new(3, Some(1));
+        let turn = turns.take_after_write(merchant(0)).await;
+        let mut written = Box::pin(turns.take_after_write(merchant(0)));
+        assert!(written.as_mut().now_or_never().is_none(), "it waits for the merchant's turns");
+        tokio::time::advance(10 * TURN_TIMEOUT).await;
+        assert!(written.as_mut().now_or_never().is_none());
+        drop(turn);
+        assert!(written.as_mut().now_or_never().is_some());
     }
 
     #[tokio::test(start_paused = true)]

@@ -167,7 +167,7 @@ fn slow_reads_of_one_merchant_do_not_keep_another_out() {
 }
 
 /// The calls of a key that are counted at once.
-const COUNTS_AT_ONCE: i64 = 2;
+const COUNTS_AT_ONCE: i64 = 1;
 
 /// Makes every count of calls with the key of the hash $1 wait.
 const HOLD_COUNT: &str = "SELECT FROM ledger.rate_window WHERE key_hash = $1 FOR UPDATE";

@@ -63,8 +63,10 @@ impl RateLimitStatus {
 /// The longest wait for the counts of the same key before.
 const TURN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The calls of a key that are counted at once.
-const COUNTS_AT_ONCE: usize = 2;
+/// The calls of a key that are counted at once: fewer than the short reads of its merchant, where these are several.
+const fn counts_at_once(connections: usize) -> usize {
+    if connections < 12 { 1 } else { 2 }
+}
 
 /// The most keys whose full window is remembered. The calls of the others are counted in vain.
 const MAX_FULL: usize = 16_384;
@@ -74,12 +76,6 @@ const MAX_FULL: usize = 16_384;
 pub(crate) struct RateLimits {
     counting: LimitPer<CallerKey>,
     full: Cache<CallerKey, FullWindow>,
-}
-
-impl Default for RateLimits {
-    fn default() -> Self {
-        Self { counting: LimitPer::new(COUNTS_AT_ONCE), full: Cache::new(MAX_FULL) }
-    }
 }
 
 /// A window without calls left.
@@ -113,6 +109,11 @@ impl FullWindow {
 }
 
 impl RateLimits {
+    /// The counts of a gateway with so many `connections` for reads.
+    pub(crate) fn new(connections: usize) -> Self {
+        Self { counting: LimitPer::new(counts_at_once(connections)), full: Cache::new(MAX_FULL) }
+    }
+
     /// The status of a key that has no calls left in the present window, as far as this gateway knows.
     pub(super) fn full(&self, hash: &KeyHash) -> Option<RateLimitStatus> {
         self.full.get(&CallerKey::from(hash))?.status()
@@ -165,6 +166,14 @@ mod tests {
         assert_eq!((refused.remaining, refused.retry_after_seconds), (0, Some(20)));
         // The clock stepped, or the call waited until the next window.
         assert_eq!(RateLimitStatus::new(CALLS_PER_WINDOW + 1, 60, 130).retry_after_seconds, Some(1));
+    }
+
+    #[test]
+    fn one_key_leaves_short_reads_to_the_others_of_its_merchant() {
+        for connections in 8..100 {
+            assert!(counts_at_once(connections) < connections / 4, "{connections}");
+        }
+        assert_eq!(counts_at_once(3), 1);
     }
 
     #[tokio::test(start_paused = true)]

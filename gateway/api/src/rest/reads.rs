@@ -3,8 +3,8 @@
 //! Invariant: a read model is read once it has reached the position of the merchant's partition at the call's arrival, so
 //! that callers see their own writes. If it lags for longer, the response is marked as stale (completion.md section 1); one
 //! whose figures are as of a given moment is refused.
-//! What shows the result of a write is a short read, and waits for no read of rows: the write is durable, and a 503 would say
-//! that it is not.
+//! What shows the result of a write is a short read, and waits for no read of rows. It is not refused for want of a turn: the
+//! write is durable, and a 503 would say that it is not.
 
 use std::convert::Infallible;
 use std::ops::Deref;
@@ -28,7 +28,6 @@ use crate::body_memory::BodyKind;
 use crate::db::within;
 use crate::error::ApiError;
 use crate::read_connection::ReadConnection;
-use crate::read_turns::Reader;
 
 /// The longest wait for a read model to reach the log.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(2);
@@ -92,7 +91,7 @@ impl MerchantConnection {
             Purpose::Read => {
                 ReadConnection::open(&app.reads, app.read_turns.take(merchant_id).await?).await?
             }
-            Purpose::ShowWrite => app.short_read(Reader::Merchant(merchant_id)).await?,
+            Purpose::ShowWrite => app.read_after_write(merchant_id).await?,
         };
         let (schemas, partition) = (app.schemas.clone(), app.partitions.of(merchant_id));
         Ok(Self { connection, schemas, partition })
@@ -101,6 +100,14 @@ impl MerchantConnection {
     /// The connection with the merchant's partition.
     pub(super) fn partition(&self) -> PartitionClient<'_> {
         PartitionClient::new(self, &self.schemas, self.partition).counting(self.connection.unanswered())
+    }
+
+    /// The outcome of `read`, whose statements [`Self::partition`] does not count, or a 503 when it takes too long.
+    pub(super) async fn within<T, E: Into<ApiError>>(
+        &self,
+        read: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, ApiError> {
+        self.connection.within(read).await
     }
 }
 
@@ -150,7 +157,8 @@ impl Reads {
         target: impl FnOnce(i64) -> Result<i64, ApiError>,
     ) -> Result<MerchantConnection, ApiError> {
         let connection = MerchantConnection::open(&self.app, merchant_id, Purpose::Read).await?;
-        let target = target(within(reader::head(&connection, connection.partition)).await?)?;
+        let head = connection.within(reader::head(&connection, connection.partition)).await?;
+        let target = target(head)?;
         let wait = Wait { target, if_behind: IfBehind::Refuse, started: Instant::now() };
         self.wait(connection, Projection::ReadModel(model), merchant_id, Purpose::Read, wait).await
     }
@@ -192,7 +200,7 @@ impl Reads {
         let connection = MerchantConnection::open(&self.app, merchant_id, purpose).await?;
         // The wait for a turn says nothing about the read model.
         let started = Instant::now();
-        let target = within(reader::head(&connection, connection.partition)).await?;
+        let target = connection.within(reader::head(&connection, connection.partition)).await?;
         let wait = Wait { target, if_behind: IfBehind::MarkStale, started };
         self.wait(connection, projection, merchant_id, purpose, wait).await
     }

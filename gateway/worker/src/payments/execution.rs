@@ -183,12 +183,6 @@ impl Payments {
         within(outcome::ended(&connection, partition, payment_id)).await?
     }
 
-    /// The balance of the wallet right after a payment of `partition` was credited to it.
-    pub async fn balance_after(&self, partition: Partition, payment_id: PaymentId) -> Result<Amount, Error> {
-        let connection = self.reads.connection().await?;
-        within(outcome::balance_after(&connection, partition, payment_id)).await?
-    }
-
     /// Requests the automatic top-up or autopay of a wallet in `partition` whose money did not cover the call `request_id`, if the
     /// wallet has one.
     /// The call stays refused: the money arrives when the processor has confirmed the charge. Without a processor nothing

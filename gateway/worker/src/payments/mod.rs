@@ -17,6 +17,7 @@ mod test_processor;
 pub use self::error::{Error, NoProcessor};
 pub use self::execution::Payments;
 pub use self::metrics::PaymentMetrics;
+pub use self::outcome::balance_after;
 pub use self::processor::{CardInput, CardRefused, Charge, Processor, StoredCard, Unavailable};
 pub use self::runner::run;
 pub use self::test_processor::TestProcessor;

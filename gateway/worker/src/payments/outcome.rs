@@ -26,8 +26,8 @@ pub(super) async fn ended(
     }
 }
 
-/// The balance right after a payment of `partition` was credited.
-pub(super) async fn balance_after(
+/// The balance of the wallet right after a payment of `partition` was credited to it.
+pub async fn balance_after(
     client: &Client,
     partition: Partition,
     payment_id: PaymentId,

@@ -51,7 +51,7 @@ pub(super) async fn existing(
     if let Some(row) = within(query::find(connection.partition(), merchant_id, &id.to_string())).await? {
         return Ok(row.into());
     }
-    let created = within(as_created(&connection, app.partition(merchant_id), id)).await;
+    let created = connection.within(as_created(&connection, app.partition(merchant_id), id)).await;
     drop(connection);
     // The customer may have been deleted in the meantime.
     match app.state(merchant_id, StateKey::Customer(id)).await? {

@@ -10,7 +10,6 @@ use utoipa::ToSchema;
 
 use super::trial_balance::refuse_after_head;
 use crate::app::App;
-use crate::db::within;
 use crate::error::ApiError;
 use crate::rest::authenticate::Merchant;
 use crate::rest::body::{Reply, Timestamp};
@@ -68,12 +67,12 @@ pub(super) async fn show(
 ) -> Result<Reply<LedgerProof>, ApiError> {
     let partition = app.partitions.of(merchant_id);
     let connection = reads.of_log(merchant_id).await?;
-    let (head, hash) = within(reader::head_with_hash(&connection, partition)).await?;
+    let (head, hash) = connection.within(reader::head_with_hash(&connection, partition)).await?;
     let (position, hash) = match position {
         None => (head, hash),
         Some(position) => {
             refuse_after_head(position.0, head)?;
-            let found = within(reader::hash_at(&connection, partition, position.0)).await?;
+            let found = connection.within(reader::hash_at(&connection, partition, position.0)).await?;
             let missing =
                 || ApiError::internal(format!("partition {partition} has no position {}", position.0));
             (position.0, found.ok_or_else(missing)?)

@@ -74,9 +74,12 @@ pub(super) async fn create(
         Submitted::Response(answer) => Ok(answer),
         Submitted::Later(id) => {
             let connection = reads.caught_up(ReadModel::Requests, merchant_id).await?;
-            let row = match within(query::find(connection.partition(), merchant_id, &id.to_string())).await? {
-                Some(row) => row,
-                None => within(as_reported(&connection, app.partitions.of(merchant_id), id)).await?,
+            let found = within(query::find(connection.partition(), merchant_id, &id.to_string())).await?;
+            let row = if let Some(row) = found {
+                row
+            } else {
+                let reported = as_reported(&connection, app.partitions.of(merchant_id), id);
+                connection.within(reported).await?
             };
             writes.keep(Reply::ok(Request::from(row))).await
         }

@@ -18,11 +18,11 @@ use crate::app::App;
 use crate::error::{ApiError, BillingError};
 use crate::idempotency::StoredResponse;
 use crate::input;
-use crate::read_turns::Reader;
 use crate::request_id;
 use crate::rest::body::Reply;
 use crate::rest::writes::Writes;
 use crate::values;
+use farthing_worker::payments;
 
 /// A payment into the wallet.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -122,9 +122,9 @@ async fn carry_out(
     match app.payments.carry_out(partition, payment_id).await? {
         Paid::Declined(reason) => Ok(ApiError::Billing(BillingError::PaymentDeclined(reason)).into()),
         Paid::Accepted(_) => {
-            let turn = app.read_turns.take_short(Reader::Merchant(merchant_id)).await?;
-            let balance = app.payments.balance_after(partition, payment_id).await?;
-            drop(turn);
+            let connection = app.read_after_write(merchant_id).await?;
+            let balance = payments::balance_after(&connection, partition, payment_id);
+            let balance = connection.within(balance).await?;
             Ok(Reply::ok(Funded { status: "succeeded", payment_id, balance }).into())
         }
         Paid::Voided(_) => Err(ApiError::internal(format!(

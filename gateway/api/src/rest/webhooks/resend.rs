@@ -9,9 +9,9 @@ use farthing_projector::webhooks::query;
 use super::find::existing;
 use super::resource::Delivery;
 use crate::app::App;
-use crate::db::within;
 use crate::error::{ApiError, Resource};
 use crate::idempotency::StoredResponse;
+use crate::read_connection::counted;
 use crate::read_turns::Reader;
 use crate::rest::body::Reply;
 use crate::rest::params::NamedWithin;
@@ -46,7 +46,8 @@ pub(super) async fn resend(
     }
     let partition = app.partitions.of(writes.merchant_id);
     let mut connection = app.short_read(Reader::Merchant(writes.merchant_id)).await?;
-    if !within(queue::resend(&mut connection, partition, webhook_id, event_id)).await? {
+    let (client, unanswered) = connection.for_transaction();
+    if !counted(unanswered, queue::resend(client, partition, webhook_id, event_id)).await? {
         return Err(unknown);
     }
     let rows = PartitionClient::new(&connection, &app.schemas, partition);
