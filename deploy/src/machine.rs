@@ -26,9 +26,9 @@ const MOST_CALLS: usize = 2_048;
 const FEWEST_CALLS: usize = 64;
 
 /// The most memory that commands for one partition wait in by default, in MiB, and the least; and its share of the memory.
-const MOST_QUEUED_MIB: usize = 16;
-const LEAST_QUEUED_MIB: usize = 2;
-const QUEUE_SHARE: usize = 256;
+const MOST_QUEUED_MIB: usize = 32;
+const LEAST_QUEUED_MIB: usize = 4;
+const QUEUE_SHARE: usize = 128;
 
 /// Open files beside those of connections and calls: connections to Postgres, NATS and other gateways, and lookups of
 /// names.
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn queues_have_a_share_of_the_memory_within_bounds() {
-        for (memory, queue) in [(None, 16), (Some(64), 2), (Some(1_024), 4), (Some(65_536), 16)] {
+        for (memory, queue) in [(None, 32), (Some(64), 4), (Some(1_024), 8), (Some(65_536), 32)] {
             assert_eq!(machine(1, memory).queued_mib(), queue);
         }
     }

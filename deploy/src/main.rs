@@ -289,6 +289,29 @@ mod tests {
     }
 
     #[test]
+    fn a_key_in_place_of_its_id_is_not_repeated() {
+        let revoke = |id| {
+            let line = ["farthing", "key", "revoke", "--database-url=postgres://nowhere", id];
+            Program::try_parse_from(line).map(drop).map_err(|error| error.to_string())
+        };
+        let error = revoke("aks_secret").unwrap_err();
+        assert!(error.contains("key_<ULID>") && !error.contains("secret"), "{error}");
+        assert!(revoke("key_01ARZ3NDEKTSV4RRFFQ69G5FAV").is_ok());
+    }
+
+    #[test]
+    fn the_gateway_takes_a_url_for_the_others_that_they_can_reach() {
+        let takes = |url: &str| {
+            let line = ["farthing", "gateway", "--database-url=postgres://nowhere", "--gateways-url", url];
+            Program::try_parse_from(line).is_ok()
+        };
+        assert!(takes("http://gateway-2.internal:8090"));
+        for url in ["", "hello world", "https://gateway:8090", "gateway:8090", "http://a:b@gateway:8090"] {
+            assert!(!takes(url), "{url}");
+        }
+    }
+
+    #[test]
     fn the_doctor_takes_what_the_processes_take() {
         let takes = |role: &str, flag: &str| {
             Program::try_parse_from(["farthing", role, "--database-url=postgres://nowhere", flag]).is_ok()

@@ -112,7 +112,14 @@ pub(crate) fn timestamp(at: DateTime<Utc>) -> String {
 
 /// Prints an error and its causes on stderr as one line. A failure to print is ignored.
 pub(crate) fn print_error(error: &anyhow::Error) {
-    let _ = writeln!(std::io::stderr().lock(), "farthing: {}", error_text(error));
+    let _ = writeln!(std::io::stderr().lock(), "farthing: {}", shown_error(error));
+}
+
+/// The text of an error for a terminal. It may quote a server or a file.
+fn shown_error(error: &anyhow::Error) -> String {
+    let text = error_text(error);
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    Shown(lines.join(" ")).to_string()
 }
 
 /// An error and its causes, with what to do if the database is not migrated.
@@ -152,6 +159,12 @@ mod tests {
             assert_eq!(plain(&Value::from(text)), shown);
         }
         assert_eq!(plain(&serde_json::json!({"a": "\u{9b}2J"})), r#"{"a":"\u{9b}2J"}"#);
+    }
+
+    #[test]
+    fn an_error_is_one_line_without_what_a_terminal_would_obey() {
+        let error = anyhow!("ERROR: \u{1b}[2J\n  HINT: a\u{202e}b").context("no answer");
+        assert_eq!(shown_error(&error), "no answer: ERROR: \\u{1b}[2J HINT: a\\u{202e}b");
     }
 
     #[test]

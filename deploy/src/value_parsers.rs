@@ -1,7 +1,11 @@
 //! Parsers for flag values. A value they refuse is bad usage (exit code 2).
 
+use std::ffi::OsStr;
+
 use chrono::{DateTime, NaiveDate, NaiveTime, Utc};
-use clap::builder::RangedU64ValueParser;
+use clap::builder::{RangedU64ValueParser, TypedValueParser};
+use clap::error::ErrorKind;
+use farthing_core::ids::SecretKeyId;
 use farthing_core::money::Amount;
 use farthing_core::statement::Period;
 
@@ -20,6 +24,26 @@ pub(crate) fn line(text: &str) -> Result<String, String> {
         return Err(format!("must not be longer than {MAX_CHARACTERS} characters"));
     }
     Ok(text.to_owned())
+}
+
+/// Parses the id of a secret key. Somebody may give the key in its place, so what is refused is not repeated.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct KeyId;
+
+impl TypedValueParser for KeyId {
+    type Value = SecretKeyId;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        _: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<SecretKeyId, clap::Error> {
+        let refused =
+            || clap::Error::raw(ErrorKind::ValueValidation, "a key is named by its id, key_<ULID>\n");
+        let id = value.to_str().and_then(|text| text.parse().ok());
+        id.ok_or_else(|| refused().with_cmd(command))
+    }
 }
 
 /// How many NATS servers may store the feed. The doctor takes what a projector takes.

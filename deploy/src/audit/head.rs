@@ -53,8 +53,7 @@ pub(super) async fn run(args: &Args) -> Result<()> {
     }
     let line = published_heads::line(&client, Utc::now(), before.lines().next_back(), key.as_ref()).await;
     let line = line.context("cannot read the heads of the log")?;
-    let written = file.write_all(format!("{line}\n").as_bytes()).and_then(|()| file.sync_all());
-    written.with_context(|| format!("cannot write {}", shown()))?;
+    append(&mut file, &line, before.len()).with_context(|| format!("cannot write {}", shown()))?;
     let line = before.lines().count() + 1;
     let file = args.append.display().to_string();
     args.format.print(&Published { file, line, signed: key.is_some() })
@@ -68,6 +67,16 @@ fn open(args: &Args) -> io::Result<File> {
     }
     file.lock()?;
     Ok(file)
+}
+
+/// Adds a line to a file of so many bytes. A part of a line is taken back: with one the file would be refused.
+fn append(file: &mut File, line: &str, before: usize) -> Result<()> {
+    let written = file.write_all(format!("{line}\n").as_bytes()).and_then(|()| file.sync_all());
+    let Err(error) = written else { return Ok(()) };
+    file.set_len(u64::try_from(before)?)
+        .and_then(|()| file.sync_all())
+        .with_context(|| format!("{error}, and its end, which may be a part of a line, cannot be removed"))?;
+    Err(error.into())
 }
 
 /// An error unless a line with `key` may follow the lines of a file: a file with lines of several keys, or of none among

@@ -15,7 +15,7 @@ use super::statement_page::Page;
 use crate::csv_text::{self, no_formula};
 use crate::database::Database;
 use crate::exit_code::Soundness;
-use crate::output::timestamp;
+use crate::output::{Shown, timestamp};
 use crate::value_parsers;
 
 /// Flags of `audit statement`.
@@ -137,7 +137,8 @@ impl Output for Text {
         let change = entry.change.total().map_err(io::Error::other)?.to_string();
         let [at, position, reference] =
             [timestamp(*occurred_at), place.position.to_string(), entry.cause.reference()];
-        self.funds([&at, &position, entry.cause.kind(), &reference], &change, *after, &entry.cause.note())
+        let note = Shown(entry.cause.note()).to_string();
+        self.funds([&at, &position, entry.cause.kind(), &reference], &change, *after, &note)
     }
 }
 

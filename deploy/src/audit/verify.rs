@@ -17,12 +17,16 @@ use super::checkpoint_flags::CheckpointFlags;
 use super::operator_key::TrustedKey;
 use super::progress_line;
 use super::verdict_report::VerdictReport;
+use crate::bounded_file;
 use crate::database::Database;
 use crate::exit_code::Soundness;
 use crate::output::OutputFormat;
 
 /// The most partitions that are verified at once by default.
 const MOST_JOBS: usize = 8;
+
+/// The size of the largest file of published heads: that of some 250,000 heads of 8 partitions.
+const MOST_HEAD_BYTES: u64 = 256 * 1_024 * 1_024;
 
 /// The most read models that are compared at once. Each takes three connections.
 const MOST_READ_MODELS: usize = 4;
@@ -104,7 +108,8 @@ fn published(args: &Args) -> Result<Option<PublishedHeads>> {
     let trusted = TrustedKey::read(args.public_key_file.as_deref())?;
     let Some(file) = &args.head else { return Ok(None) };
     let shown = farthing_tls::shown(file);
-    let text = std::fs::read_to_string(file).with_context(|| format!("--head: cannot read {shown}"))?;
+    let bytes = bounded_file::read(file, MOST_HEAD_BYTES).context("--head")?;
+    let text = String::from_utf8(bytes).with_context(|| format!("--head: cannot read {shown}"))?;
     PublishedHeads::read(&text, &trusted).map(Some).with_context(|| format!("--head: {shown}"))
 }
 

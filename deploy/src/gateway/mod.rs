@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use farthing_api::{Addresses, Config, Gateways, Pages, PagesUrl};
+use farthing_api::{Addresses, Config, Gateways, GatewaysUrl, Pages, PagesUrl};
 
 pub(crate) use self::settings::{ProviderHosts, Settings};
 use self::traces::TraceArgs;
@@ -53,10 +53,10 @@ pub(crate) struct Args {
     /// Address to listen on for the other gateways of the instance. Keep it off the internet.
     #[arg(long, env = "FARTHING_GATEWAYS_LISTEN", default_value = "127.0.0.1:0", value_name = "ADDR")]
     gateways_listen: SocketAddr,
-    /// URL at which the other gateways reach that address; needed if they are on other machines and it is not the
-    /// address itself.
+    /// URL at which the other gateways reach that address, such as `http://gateway-2.internal:8090`; needed if they are on
+    /// other machines and it is not the address itself.
     #[arg(long, env = "FARTHING_GATEWAYS_URL", hide_env_values = true, value_name = "URL")]
-    gateways_url: Option<String>,
+    gateways_url: Option<GatewaysUrl>,
     /// Take over the partitions of a gateway this many seconds after it died.
     #[arg(long, env = "FARTHING_LEASE_SECONDS", default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=3_600))]
     lease_seconds: u64,

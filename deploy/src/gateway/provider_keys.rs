@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use farthing_api::ProviderKey;
+use farthing_api::{BUILT_IN, ProviderHost, ProviderKey};
 
 use crate::secret_file;
 
@@ -26,8 +26,14 @@ pub(super) struct ProviderKeys {
 }
 
 impl ProviderKeys {
-    /// The keys by provider, from the flags and the environment.
-    pub(super) fn read(&self) -> Result<BTreeMap<String, ProviderKey>> {
+    /// The keys by provider, from the flags and the environment. Each is one of a built-in provider, or of one with `hosts`.
+    pub(super) fn read(&self, hosts: &[ProviderHost]) -> Result<BTreeMap<String, ProviderKey>> {
+        let keys = self.read_all()?;
+        keys.keys().try_for_each(|name| known(name, hosts))?;
+        Ok(keys)
+    }
+
+    fn read_all(&self) -> Result<BTreeMap<String, ProviderKey>> {
         self.read_with(std::env::vars_os().filter_map(|(name, text)| {
             let name = name.into_string().ok()?.strip_prefix(VARIABLE)?.to_ascii_lowercase();
             Some((name, text.into_string().unwrap_or_default()))
@@ -65,13 +71,23 @@ impl ProviderKeys {
         let variable = |(name, key): (String, ProviderKey)| {
             (format!("{VARIABLE}{}", name.to_ascii_uppercase()), key.reveal().to_owned())
         };
-        Ok(self.read()?.into_iter().map(variable).collect())
+        Ok(self.read_all()?.into_iter().map(variable).collect())
     }
 }
 
 /// The key in `file`, which `setting` gives for the provider `name`.
 fn from_file(setting: &str, name: &str, file: &str) -> Result<ProviderKey> {
     checked(name, &secret_file::first_line(setting, Path::new(file))?)
+}
+
+/// An error if there is no provider of that name.
+fn known(name: &str, hosts: &[ProviderHost]) -> Result<()> {
+    let is_built_in = BUILT_IN.iter().any(|facts| facts.name == name);
+    ensure!(
+        is_built_in || hosts.iter().any(|host| host.name == name),
+        "a provider key is given for {name}, which is neither a built-in provider nor one of a --provider-host"
+    );
+    Ok(())
 }
 
 fn checked(name: &str, text: &str) -> Result<ProviderKey> {
@@ -117,6 +133,19 @@ mod tests {
         let keys = read(&[&flag], &variables).unwrap();
         let expected = [("groq", "sk-2"), ("openai", "sk=1"), ("xai", "x")];
         assert_eq!(keys, expected.map(|(a, b)| (a.to_owned(), b.to_owned())));
+    }
+
+    #[test]
+    fn a_key_is_for_a_provider_that_the_gateway_knows() {
+        let host = ProviderHost::new("own".to_owned(), "api.own.example".to_owned(), 443).unwrap();
+        let hosts = [host];
+        assert!(known("openai", &[]).is_ok() && known("own", &hosts).is_ok());
+        assert!(known("own", &[]).is_err());
+        let error = known("openaii", &hosts).unwrap_err().to_string();
+        assert!(error.contains("openaii"), "{error}");
+        let key = file("known", 1, "sk-1\n");
+        let keys = ProviderKeys { provider_key_files: vec![format!("openaii={key}")] };
+        assert!(keys.read(&[]).is_err());
     }
 
     #[test]

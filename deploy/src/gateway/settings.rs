@@ -170,7 +170,7 @@ impl Settings {
 
     /// The managed provider keys, by provider.
     pub(super) fn provider_keys(&self) -> Result<BTreeMap<String, ProviderKey>> {
-        self.providers.keys.read()
+        self.providers.keys.read(&self.providers.hosts.provider_hosts)
     }
 
     /// The key that signs proofs.

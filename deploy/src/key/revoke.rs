@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::operator::{Access, Operator};
 use crate::output::OutputFormat;
+use crate::value_parsers;
 
 /// Flags of `key revoke`.
 #[derive(Debug, Clone, clap::Args)]
@@ -14,7 +15,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     access: Access,
     /// Key to revoke, `key_…`.
-    #[arg(value_name = "ID")]
+    #[arg(value_name = "ID", value_parser = value_parsers::KeyId)]
     key: SecretKeyId,
     #[command(flatten)]
     format: OutputFormat,

@@ -9,6 +9,7 @@ mod db;
 mod docs;
 mod error;
 mod forward;
+mod gateways_url;
 mod headers;
 mod idempotency;
 mod input;
@@ -35,6 +36,7 @@ mod timeouts;
 mod values;
 
 pub use self::forward::{DecoderMemory, ResponseHeaders};
+pub use self::gateways_url::GatewaysUrl;
 pub use self::pages::{Pages, PagesUrl};
 pub use self::peers::HttpPeers;
 pub use self::proof_key::ProofKey;

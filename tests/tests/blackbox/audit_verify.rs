@@ -420,3 +420,34 @@ fn a_database_that_no_process_has_used_yet_is_sound() {
         assert!(read_tables["skipped"].to_string().contains("no projector has opened it"), "{read_tables}");
     });
 }
+
+/// A limit of the size of a file fails a write in its middle, as a full disk does.
+#[test]
+fn a_head_that_is_not_written_whole_leaves_the_file_as_it_was() {
+    const LIMITED: &str = r#"trap '' XFSZ; ulimit -f "$1"; shift; exec "$@""#;
+    const BLOCK: usize = 512;
+    run(async {
+        let merchant = Merchant::new().await;
+        let instance = merchant.instance;
+        let heads = instance.file(&format!("limited heads of {}", merchant.id));
+        let append = ["audit", "head", "--append", text(&heads)];
+        let (code, _, errors) = outcome(instance, &append).await;
+        assert_eq!(code, Some(0), "{errors}");
+        let before = std::fs::read_to_string(&heads).unwrap();
+        let blocks = before.len() / BLOCK + 1;
+        assert!(blocks * BLOCK < 2 * before.len(), "the limit is within the second line");
+        let output = tokio::process::Command::new("sh")
+            .args(["-c", LIMITED, "sh", &blocks.to_string()])
+            .arg(program())
+            .args(append)
+            .args(["--database-url", &instance.ready().database_url])
+            .output()
+            .await
+            .unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && errors.contains("cannot write"), "{errors}");
+        assert_eq!(std::fs::read_to_string(&heads).unwrap(), before);
+        let (code, report, errors) = outcome(instance, &append).await;
+        assert_eq!((code, &report["line"]), (Some(0), &json!(2)), "{errors}");
+    });
+}

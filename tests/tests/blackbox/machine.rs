@@ -155,7 +155,7 @@ fn memory_is_that_of_the_control_group() {
         let entering = ["prlimit", "--nofile=4096:4096", "sh", "-c", &enter, "sh"];
         let Some(gateway) = under(&entering, &[]).await else { return };
         let fields = ["memory_mib", "max_calls", "max_connections", "decoder_mib", "max_queued_mib"];
-        assert_eq!(chosen(&gateway, fields), [512, 512, 1_024, 32, 2]);
+        assert_eq!(chosen(&gateway, fields), [512, 512, 1_024, 32, 4]);
         drop(gateway);
         eventually("the group is empty", async || {
             let processes = fs::read_to_string(group.0.join("cgroup.procs")).ok()?;

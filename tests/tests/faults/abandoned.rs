@@ -23,6 +23,10 @@ pub(crate) const SWEEP: Duration = Duration::from_secs(40);
 
 const HEARTBEATS: &str = "SELECT count(*) FROM ledger.gateway_lease WHERE gateway_id = $1";
 
+const DIED_AT_ITS_START: &str = "\
+INSERT INTO ledger.gateways (gateway, shape, expires_at)
+SELECT 'gw_dead', max(shape), clock_timestamp() - interval '1 hour' FROM ledger.heads";
+
 struct Scene {
     instance: &'static Instance,
     merchant: Merchant,
@@ -139,6 +143,27 @@ fn calls_in_flight_at_a_gateway_that_dies_are_swept_and_their_holds_released() {
         scene.gate.open();
         scene.nothing_was_charged(&swept).await;
         put_away(scene.instance).await;
+    });
+}
+
+/// It has announced itself to the others, and nothing more.
+#[test]
+fn a_gateway_that_died_before_its_first_heartbeat_is_forgotten() {
+    run(async {
+        let instance = Instance::of_test(1).await;
+        let sql = instance.log().await.sql;
+        sql.batch_execute(DIED_AT_ITS_START).await.unwrap();
+        within(SWEEP, "the dead gateway is forgotten", async || {
+            let left = sql.query("SELECT FROM ledger.gateways WHERE gateway = 'gw_dead'", &[]).await.unwrap();
+            left.is_empty().then_some(())
+        })
+        .await;
+        let live = "SELECT FROM ledger.gateways WHERE expires_at > clock_timestamp()";
+        eventually("the live gateway stays", async || {
+            (sql.query(live, &[]).await.unwrap().len() == 1).then_some(())
+        })
+        .await;
+        put_away(instance).await;
     });
 }
 

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::io::{self, BufWriter, Write};
 
 use crate::csv_text::{self, no_formula};
+use crate::output::Shown;
 
 /// The columns of a table.
 #[derive(Debug, Clone, Copy)]
@@ -54,8 +55,7 @@ pub(super) fn write_text(out: &mut impl Write, columns: &[ColumnOf], rows: &[Vec
 }
 
 fn shown(text: &str) -> String {
-    let escape = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
-    text.chars().map(escape).collect()
+    Shown(text).to_string()
 }
 
 /// Writes rows as comma-separated values with a header.

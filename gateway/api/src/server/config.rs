@@ -20,6 +20,7 @@ use ipnet::IpNet;
 
 use super::connections::ConnectionSettings;
 use crate::forward::{DecoderMemory, ResponseHeaders};
+use crate::gateways_url::GatewaysUrl;
 use crate::pages::Pages;
 use crate::proof_key::ProofKey;
 use crate::providers::catalogue::Catalogue;
@@ -88,7 +89,7 @@ pub struct Gateways {
     /// The address to listen on for the other gateways; port 0 means any free port.
     pub listen: SocketAddr,
     /// The URL at which the other gateways reach that address; `None` if it is the address itself.
-    pub url: Option<String>,
+    pub url: Option<GatewaysUrl>,
     /// How long the lease of a partition lasts without a renewal.
     pub lease: Duration,
 }

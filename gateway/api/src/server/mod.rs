@@ -182,7 +182,7 @@ pub async fn run(
         timeouts,
         known_keys: KnownKeys::new(connections.reads, config.limits.calls),
         visits: Visits::default(),
-        rate_limits: RateLimits::default(),
+        rate_limits: RateLimits::new(connections.reads),
         body_memory: BodyMemory::default(),
         payments,
         metrics: ApiMetrics::new(&metrics),
@@ -397,7 +397,7 @@ fn listen_for_gateways(socket: TcpSocket, gateways: &Gateways) -> Result<(TcpLis
     let listener = socket.listen(BACKLOG).map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
     match &gateways.url {
-        Some(url) => Ok((listener, url.trim_end_matches('/').to_owned())),
+        Some(url) => Ok((listener, url.to_string())),
         None if address.ip().is_unspecified() => Err(Error::NoUrl(address)),
         None => Ok((listener, format!("http://{address}"))),
     }

@@ -32,6 +32,13 @@ use crate::lease::{DedicatedConnection, END_LEASE, Error, ROUNDS_PER_TIMEOUT};
 
 const LEASES: &str = "SELECT gateway_id, beat FROM ledger.gateway_lease";
 
+/// Forgets gateways that have not announced themselves for $1 seconds and have no heartbeat: they died before the first one.
+/// One that is alive announces itself again.
+const FORGET: &str = "\
+DELETE FROM ledger.gateways AS g
+WHERE g.expires_at < clock_timestamp() - $1::double precision * interval '1 s'
+    AND NOT EXISTS (SELECT FROM ledger.gateway_lease AS l WHERE l.gateway_id = g.gateway)";
+
 /// The gateways with open requests in partition $1, each found by one index lookup.
 const GATEWAYS: &str = "\
 WITH RECURSIVE of (gateway_id) AS (
@@ -134,6 +141,7 @@ impl Sweeper {
                     ),
                 }
             }
+            db.execute(FORGET, &[&self.heartbeats.after.as_secs_f64()]).await?;
             for partition in &led {
                 purge(db, *partition).await;
             }

@@ -34,7 +34,7 @@ pub struct QueueLimits {
 
 impl Default for QueueLimits {
     fn default() -> Self {
-        Self { commands: 4_096, bytes: 16 * 1024 * 1024, timeout: Duration::from_secs(5) }
+        Self { commands: 4_096, bytes: 32 * 1024 * 1024, timeout: Duration::from_secs(5) }
     }
 }
 
@@ -53,15 +53,46 @@ pub(super) struct Places {
 /// What commands that are not answered yet have taken.
 #[derive(Debug)]
 struct Taken {
-    commands: Shares<Owner>,
-    bytes: Shares<Owner>,
+    commands: Shares<MerchantId>,
+    bytes: Shares<MerchantId>,
+    /// Those of no merchant, which have places of their own: few wait at once, and they are short.
+    of_none: usize,
+    most_of_none: usize,
+}
+
+impl Taken {
+    /// Takes a place and its bytes, or nothing.
+    fn take(&mut self, owner: Owner, bytes: usize) -> Option<()> {
+        let Some(merchant_id) = owner else {
+            let is_free = self.of_none < self.most_of_none;
+            self.of_none += usize::from(is_free);
+            return is_free.then_some(());
+        };
+        self.commands.take(merchant_id, 1).ok()?;
+        let taken = self.bytes.take(merchant_id, bytes).ok();
+        if taken.is_none() {
+            self.commands.give_back(&merchant_id, 1);
+        }
+        taken
+    }
+
+    fn give_back(&mut self, owner: Owner, bytes: usize) {
+        match owner {
+            None => self.of_none -= 1,
+            Some(merchant_id) => {
+                self.commands.give_back(&merchant_id, 1);
+                self.bytes.give_back(&merchant_id, bytes);
+            }
+        }
+    }
 }
 
 impl Places {
     pub(super) fn new(limits: QueueLimits, metrics: Arc<LedgerMetrics>) -> Self {
         let QueueLimits { commands, bytes, timeout } = limits;
         let shares = |all: usize| Shares::new(Division::of(all, all.div_ceil(2)));
-        let taken = Taken { commands: shares(commands), bytes: shares(bytes) };
+        let taken =
+            Taken { commands: shares(commands), bytes: shares(bytes), of_none: 0, most_of_none: commands };
         Self { timeout, taken: Arc::new(Mutex::new(taken)), unanswered: Ages::default(), metrics }
     }
 
@@ -76,12 +107,7 @@ impl Places {
     }
 
     fn units(&self, owner: Owner, bytes: usize) -> Option<Units> {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        taken.commands.take(owner, 1).ok()?;
-        if taken.bytes.take(owner, bytes).is_err() {
-            taken.commands.give_back(&owner, 1);
-            return None;
-        }
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner).take(owner, bytes)?;
         Some(Units { taken: Arc::clone(&self.taken), owner, bytes })
     }
 
@@ -107,8 +133,7 @@ struct Units {
 impl Drop for Units {
     fn drop(&mut self) {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        taken.commands.give_back(&self.owner, 1);
-        taken.bytes.give_back(&self.owner, self.bytes);
+        taken.give_back(self.owner, self.bytes);
     }
 }
 
@@ -139,8 +164,8 @@ mod tests {
 
     use super::*;
 
-    fn merchant(number: u128) -> Owner {
-        Some(MerchantId::new(Ulid(number)))
+    fn merchant(number: u128) -> MerchantId {
+        MerchantId::new(Ulid(number))
     }
 
     fn places(commands: usize, bytes: usize) -> Places {
@@ -150,26 +175,37 @@ mod tests {
     #[tokio::test]
     async fn a_queue_is_full_by_commands_until_one_is_answered() {
         let places = places(2, usize::MAX);
-        let first = places.take(merchant(1), 0).unwrap();
-        let _second = places.take(merchant(2), 0).unwrap();
-        assert_eq!(places.take(merchant(3), 0).unwrap_err(), Error::Overloaded);
+        let first = places.take(Some(merchant(1)), 0).unwrap();
+        let _second = places.take(Some(merchant(2)), 0).unwrap();
+        assert_eq!(places.take(Some(merchant(3)), 0).unwrap_err(), Error::Overloaded);
         drop(first);
-        places.take(merchant(3), 0).unwrap();
+        places.take(Some(merchant(3)), 0).unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_no_merchant_asked_for_has_places_of_its_own() {
+        let places = places(2, 4 * COMMAND_BYTES);
+        let _merchants = [1, 2].map(|number| places.take(Some(merchant(number)), 0).unwrap());
+        let first = places.take(None, 0).unwrap();
+        let _second = places.take(None, 0).unwrap();
+        assert_eq!(places.take(None, 0).unwrap_err(), Error::Overloaded);
+        drop(first);
+        places.take(None, 0).unwrap();
     }
 
     #[tokio::test]
     async fn a_queue_is_full_by_bytes_until_a_command_is_answered() {
         let places = places(100, 4 * COMMAND_BYTES);
-        let first = places.take(merchant(1), COMMAND_BYTES).unwrap();
-        assert_eq!(places.take(merchant(1), 0).unwrap_err(), Error::Overloaded, "more than half");
+        let first = places.take(Some(merchant(1)), COMMAND_BYTES).unwrap();
+        assert_eq!(places.take(Some(merchant(1)), 0).unwrap_err(), Error::Overloaded, "more than half");
         drop(first);
         assert_eq!(
-            places.take(merchant(1), COMMAND_BYTES + 1).unwrap_err(),
+            places.take(Some(merchant(1)), COMMAND_BYTES + 1).unwrap_err(),
             Error::Overloaded,
             "one byte too many"
         );
-        assert_eq!(places.take(merchant(1), usize::MAX).unwrap_err(), Error::Overloaded);
-        let _refused_ones_take_nothing = places.take(merchant(1), COMMAND_BYTES).unwrap();
+        assert_eq!(places.take(Some(merchant(1)), usize::MAX).unwrap_err(), Error::Overloaded);
+        let _refused_ones_take_nothing = places.take(Some(merchant(1)), COMMAND_BYTES).unwrap();
     }
 
     #[tokio::test]
@@ -178,7 +214,7 @@ mod tests {
         for (commands, bytes, text_bytes) in limits {
             let places = places(commands, bytes);
             let all_of =
-                |owner| std::iter::from_fn(|| places.take(owner, text_bytes).ok()).collect::<Vec<_>>();
+                |owner| std::iter::from_fn(|| places.take(Some(owner), text_bytes).ok()).collect::<Vec<_>>();
             let first = all_of(merchant(1));
             assert_eq!(first.len(), 2_048, "{commands}");
             let second = all_of(merchant(2));

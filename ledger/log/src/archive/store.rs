@@ -1,6 +1,9 @@
 //! Where the files of archives are: a folder, or a bucket.
 
 use std::collections::VecDeque;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -18,6 +21,9 @@ use super::{Error, bucket, file};
 
 /// The contents that are kept between the pages of their readers, each of which reads one partition.
 const KEPT: usize = 8;
+
+/// The end of the name of a file that is being written.
+const UNFINISHED: &str = ".unfinished";
 
 /// The size of the largest manifest that is read. One has less than 1 KB.
 const MANIFEST_BYTES: u64 = 64 * 1_024;
@@ -95,7 +101,7 @@ impl Store {
                 let path = url
                     .to_file_path()
                     .map_err(|()| refused("it must be an absolute path of this machine"))?;
-                let files = LocalFileSystem::new().with_fsync(true);
+                let files = LocalFileSystem::new();
                 (Arc::new(files.clone()), Some(Folder { path, files }))
             }
             ("s3", Some(name)) if url.username().is_empty() && url.port().is_none() => {
@@ -141,8 +147,12 @@ impl Store {
 
     /// Writes a file, whole or not at all. It is on the disk when this returns.
     pub(super) async fn put(&self, object: &str, bytes: Vec<u8>) -> Result<(), StoreError> {
-        let put = self.objects.put(&self.path(object), PutPayload::from(bytes)).await;
-        put.map(drop).map_err(|error| self.failed(object, error))
+        let path = self.path(object);
+        let put = match &self.folder {
+            Some(folder) => put_private(&folder.files, &path, bytes).await,
+            None => self.objects.put(&path, PutPayload::from(bytes)).await.map(drop),
+        };
+        put.map_err(|error| self.failed(object, error))
     }
 
     /// Reads a file of at most `limit` bytes.
@@ -254,6 +264,44 @@ impl Store {
     }
 }
 
+/// Writes a file of this machine that its owner alone can read: events hold what is a merchant's secret, such as the URL of
+/// a webhook.
+async fn put_private(
+    files: &LocalFileSystem,
+    path: &Path,
+    bytes: Vec<u8>,
+) -> Result<(), object_store::Error> {
+    let path = files.path_to_filesystem(path)?;
+    let failed = |source| object_store::Error::Generic { store: "folder", source };
+    let written = tokio::task::spawn_blocking(move || write_private(&path, &bytes)).await;
+    written.map_err(|error| failed(error.into()))?.map_err(|error| failed(error.into()))
+}
+
+/// Writes a file, under another name first. What a process that was killed left there is overwritten: one process at a time
+/// writes an archive.
+fn write_private(path: &std::path::Path, bytes: &[u8]) -> io::Result<()> {
+    let mut unfinished = path.as_os_str().to_owned();
+    unfinished.push(UNFINISHED);
+    let unfinished = PathBuf::from(unfinished);
+    let folder = path.parent().unwrap_or(path);
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    let written = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&unfinished)
+        .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
+        .and_then(|()| fs::rename(&unfinished, path));
+    if let Err(error) = written {
+        // What is on a full disk would keep its space.
+        let _ = fs::remove_file(&unfinished);
+        return Err(error);
+    }
+    // The names of the file and of its folder, which may be new.
+    folder.ancestors().take(2).try_for_each(|folder| File::open(folder)?.sync_all())
+}
+
 /// The content of `object`, which becomes the one that was used last.
 fn used(kept: &mut VecDeque<(String, Content)>, object: &str) -> Option<Content> {
     let index = kept.iter().position(|(name, _)| name == object)?;
@@ -265,13 +313,15 @@ fn used(kept: &mut VecDeque<(String, Content)>, object: &str) -> Option<Content>
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::super::file;
     use super::super::file::tests::{batches, range};
     use super::*;
 
     fn scratch(name: &str) -> PathBuf {
         let folder = std::env::temp_dir().join(format!("farthing-archive-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+        fs::create_dir_all(&folder).unwrap();
         folder
     }
 
@@ -295,14 +345,37 @@ mod tests {
             store.forget(&range);
             assert!(store.content(&range).await.unwrap().damage.is_some(), "it is read again");
         }
-        std::fs::remove_dir_all(&folder).unwrap();
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[tokio::test]
+    async fn files_and_folders_are_the_owner_s_alone() {
+        let mode = |path: &std::path::Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let folder = scratch("private");
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
+        let store = Store::open(Url::from_directory_path(&folder).unwrap().as_str()).unwrap();
+        let (path, left) = (folder.join("3/a"), folder.join("3/a.unfinished"));
+        for text in ["one", "two"] {
+            store.put("3/a", text.into()).await.unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), text);
+            assert_eq!((mode(&folder.join("3")), mode(&path), left.exists()), (0o700, 0o600, false));
+            // As an older release wrote it, and as a process leaves it that is killed.
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+            fs::write(&left, "half a file that is longer").unwrap();
+            fs::set_permissions(&left, fs::Permissions::from_mode(0o600)).unwrap();
+        }
+        fs::remove_file(&left).unwrap();
+        fs::create_dir(&left).unwrap();
+        assert!(store.put("3/a", b"three".into()).await.is_err());
+        assert_eq!(fs::read_to_string(&path).unwrap(), "two");
+        fs::remove_dir_all(&folder).unwrap();
     }
 
     #[tokio::test]
     async fn a_folder_that_is_not_there_is_not_an_archive_without_files() {
         let folder = scratch("gone");
         let store = Store::open(Url::from_directory_path(&folder).unwrap().as_str()).unwrap();
-        std::fs::remove_dir_all(&folder).unwrap();
+        fs::remove_dir_all(&folder).unwrap();
         assert!(matches!(store.get("x", 1).await, Err(StoreError::NoFolder(_))));
         assert!(matches!(store.check(), Err(StoreError::NoFolder(_))));
     }
@@ -315,28 +388,28 @@ mod tests {
         let file = file::write(&batches).unwrap();
         let range = range(&batches, &file);
         let path = folder.join(&range.object);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
 
         // A sparse file of 1 TB.
-        let large = std::fs::File::create(&path).unwrap();
+        let large = File::create(&path).unwrap();
         large.set_len(1 << 40).unwrap();
         let damage = store.read(&range).await.unwrap().damage.unwrap();
         assert!(damage.contains("1099511627776 bytes"), "{damage}");
-        std::fs::remove_file(&path).unwrap();
+        fs::remove_file(&path).unwrap();
         let manifest = folder.join(range.manifest_object());
-        std::fs::write(&manifest, range.manifest().to_string()).unwrap();
+        fs::write(&manifest, range.manifest().to_string()).unwrap();
         assert_eq!(store.manifest(&range).await.unwrap(), Some(range.manifest()));
-        std::fs::File::create(&manifest).unwrap().set_len(1 << 40).unwrap();
+        File::create(&manifest).unwrap().set_len(1 << 40).unwrap();
         assert_eq!(store.manifest(&range).await.unwrap(), None);
 
         assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
         let pipe = tokio::time::timeout(std::time::Duration::from_secs(10), store.read(&range));
         let damage = pipe.await.expect("no writer of a pipe is waited for").unwrap().damage.unwrap();
         assert!(damage.contains("not a file"), "{damage}");
-        std::fs::remove_file(&path).unwrap();
-        std::fs::create_dir(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
         assert!(store.read(&range).await.unwrap().damage.is_some());
-        std::fs::remove_dir_all(&folder).unwrap();
+        fs::remove_dir_all(&folder).unwrap();
     }
 
     #[tokio::test]

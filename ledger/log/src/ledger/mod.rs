@@ -122,6 +122,16 @@ enum Leader {
     There(Elsewhere),
 }
 
+impl Leader {
+    /// Its address, if it is another gateway.
+    fn address(&self) -> Option<&str> {
+        match self {
+            Self::Here(_) => None,
+            Self::There(leader) => Some(&leader.address),
+        }
+    }
+}
+
 impl Ledger {
     /// Starts the ledger of `partitions`.
     pub fn start(config: LedgerConfig, partitions: Partitions, stop: &Stop, tasks: &TaskTracker) -> Self {
@@ -464,10 +474,11 @@ impl Ledger {
         let deadline = Instant::now() + ROUTE_TIMEOUT;
         loop {
             let leader = self.leader(partition, deadline).await?;
+            let address = leader.address().map(ToOwned::to_owned);
             match attempt(leader).await {
                 Err(Error::Moved) if !self.routes.borrow().is_current() => return Err(away()),
                 Err(Error::Moved) if Instant::now() < deadline => tokio::time::sleep(ROUTE_PAUSE).await,
-                Err(Error::Moved) => return Err(no_leader()),
+                Err(Error::Moved) => return Err(unled_at(address)),
                 answer => return answer,
             }
         }
@@ -504,6 +515,14 @@ impl Ledger {
 
 fn no_leader() -> Error {
     Error::Unavailable("no gateway leads the partition".to_owned())
+}
+
+/// The gateway at `address` holds the lease and is not reached, or it does not lead.
+fn unled_at(address: Option<String>) -> Error {
+    address.map_or_else(no_leader, |address| {
+        let why = format!("the gateway at {address} cannot be reached, or does not lead the partition");
+        Error::Unavailable(why)
+    })
 }
 
 fn away() -> Error {

@@ -205,6 +205,16 @@ async fn an_opening_elsewhere_is_durable_once_its_leader_knows_the_call() {
     );
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_cannot_be_reached_is_named_in_the_error() {
+    let unreachable = || Some(Err(NoReply::NotSent("refused".to_owned())));
+    let answers = std::iter::repeat_with(unreachable).take(1_000);
+    let (ledger, _routes, _peers) = ledger(answers, leader("http://gateway-2:8090", 1));
+    let opened = ledger.open(PARTITION, opening(), &AtomicBool::new(false)).await.map(drop);
+    let Err(Error::Unavailable(why)) = opened else { panic!("{opened:?}") };
+    assert!(why.contains("http://gateway-2:8090"), "{why}");
+}
+
 /// The others take such a gateway for dead, and end its calls as abandoned: without a charge.
 #[tokio::test(start_paused = true)]
 async fn a_gateway_that_cannot_read_the_leases_for_long_opens_no_call_elsewhere() {

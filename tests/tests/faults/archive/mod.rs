@@ -4,6 +4,7 @@
 mod damage;
 mod refusals;
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -90,6 +91,11 @@ impl Archived {
             self.last().await.is_some_and(|last| last >= self.position - 2).then_some(())
         })
         .await;
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        for file in self.files() {
+            let modes = (mode(file.parent().unwrap()), mode(&file));
+            assert_eq!(modes, (0o700, 0o600), "others of the machine read {}", file.display());
+        }
     }
 
     /// Waits until nothing needs the events up to the position any more.

@@ -9,7 +9,7 @@ use super::merchant::issue;
 use super::single_gateway::{held, id, queued, with_leader};
 use crate::appender::{Appender, Error, Lease, QueueLimits};
 
-const LIMITS: QueueLimits = QueueLimits { commands: 6, bytes: 1024 * 1024, timeout: Duration::from_secs(5) };
+const LIMITS: QueueLimits = QueueLimits { commands: 3, bytes: 1024 * 1024, timeout: Duration::from_secs(5) };
 
 /// Starts a command of each number. Returns once they are queued or refused.
 async fn start(appender: &Appender, numbers: std::ops::Range<u128>) -> Vec<JoinHandle<Result<(), Error>>> {
