@@ -232,23 +232,23 @@ mod tests {
 
     #[test]
     fn a_sum_is_read_with_all_its_digits() {
-        let wide = |wire: &[u8]| Wide::from_sql(&Type::NUMERIC, wire).map(|wide| wide.0.to_string());
-        assert_eq!(wide(&numeric(6, &[9])).unwrap(), "900000000000000000000.0000000000");
+        let text_of = |wire: &[u8]| Wide::from_sql(&Type::NUMERIC, wire).map(|sum| sum.0.to_string());
+        assert_eq!(text_of(&numeric(6, &[9])).unwrap(), "900000000000000000000.0000000000");
         let large = numeric(6, &[9, 0, 0, 0, 0, 0, 0, 0, 100]);
-        assert_eq!(wide(&large).unwrap(), "900000000000000000000.0000000001");
+        assert_eq!(text_of(&large).unwrap(), "900000000000000000000.0000000001");
         let mut negative = large;
         negative[4] = 0x40;
-        assert_eq!(wide(&negative).unwrap(), "-900000000000000000000.0000000001");
+        assert_eq!(text_of(&negative).unwrap(), "-900000000000000000000.0000000001");
         let largest = numeric(7, &[9999, 9999, 9999, 9999, 9999, 9999, 9999, 9999, 9999, 9900]);
-        assert_eq!(wide(&largest).unwrap(), "9999999999999999999999999999.9999999999");
+        assert_eq!(text_of(&largest).unwrap(), "9999999999999999999999999999.9999999999");
         for text in ["0", "-1", "10000", "0.0001", "-0.0000000001", "1000000000000", "12345.0123456789"] {
             let decimal = Decimal::from_str_exact(text).unwrap();
             let mut wire = BytesMut::new();
             decimal.to_sql(&Type::NUMERIC, &mut wire).unwrap();
-            assert_eq!(wide(&wire).unwrap(), format!("{decimal:.10}"));
+            assert_eq!(text_of(&wire).unwrap(), format!("{decimal:.10}"));
         }
         for too_long in [numeric(8, &[2]), numeric(i16::MAX, &[1]), numeric(1, &[1, 0, 0, 1])] {
-            wide(&too_long).unwrap_err();
+            text_of(&too_long).unwrap_err();
         }
     }
 
