@@ -303,11 +303,14 @@ mod tests {
     fn the_gateway_takes_a_url_for_the_others_that_they_can_reach() {
         let takes = |url: &str| {
             let line = ["farthing", "gateway", "--database-url=postgres://nowhere", "--gateways-url", url];
-            Program::try_parse_from(line).is_ok()
+            Program::try_parse_from(line).map(drop)
         };
-        assert!(takes("http://gateway-2.internal:8090"));
-        for url in ["", "hello world", "https://gateway:8090", "gateway:8090", "http://a:b@gateway:8090"] {
-            assert!(!takes(url), "{url}");
+        assert!(takes("http://gateway-2.internal:8090").is_ok());
+        for url in ["", "hello world", "https://gateway:8090", "gateway:8090", "http://a:secret@gateway"] {
+            let error = takes(url).unwrap_err();
+            assert_eq!(error.exit_code(), 2, "{url}");
+            let text = error.to_string();
+            assert!(text.contains("--gateways-url must be http") && !text.contains("secret"), "{text}");
         }
     }
 

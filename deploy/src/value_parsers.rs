@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use chrono::{DateTime, NaiveDate, NaiveTime, Utc};
 use clap::builder::{RangedU64ValueParser, TypedValueParser};
 use clap::error::ErrorKind;
+use farthing_api::GatewaysUrl;
 use farthing_core::ids::SecretKeyId;
 use farthing_core::money::Amount;
 use farthing_core::statement::Period;
@@ -43,6 +44,27 @@ impl TypedValueParser for KeyId {
             || clap::Error::raw(ErrorKind::ValueValidation, "a key is named by its id, key_<ULID>\n");
         let id = value.to_str().and_then(|text| text.parse().ok());
         id.ok_or_else(|| refused().with_cmd(command))
+    }
+}
+
+/// Parses the URL for the other gateways. It may have a password in it, so what is refused is not repeated.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct UrlForGateways;
+
+impl TypedValueParser for UrlForGateways {
+    type Value = GatewaysUrl;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        _: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<GatewaysUrl, clap::Error> {
+        // A value that is no UTF-8 text is refused like one that is empty.
+        let url = value.to_str().unwrap_or_default().parse::<GatewaysUrl>();
+        url.map_err(|why| {
+            clap::Error::raw(ErrorKind::ValueValidation, format!("--gateways-url {why}\n")).with_cmd(command)
+        })
     }
 }
 

@@ -18,6 +18,7 @@ use crate::log_format::LogFormat;
 use crate::machine::{Machine, Threads};
 use crate::nats::Nats;
 use crate::operator_listener::OperatorArgs;
+use crate::value_parsers::UrlForGateways;
 
 /// Flags of `gateway`.
 #[derive(Debug, Clone, clap::Args)]
@@ -55,7 +56,7 @@ pub(crate) struct Args {
     gateways_listen: SocketAddr,
     /// URL at which the other gateways reach that address, such as `http://gateway-2.internal:8090`; needed if they are on
     /// other machines and it is not the address itself.
-    #[arg(long, env = "FARTHING_GATEWAYS_URL", hide_env_values = true, value_name = "URL")]
+    #[arg(long, env = "FARTHING_GATEWAYS_URL", hide_env_values = true, value_name = "URL", value_parser = UrlForGateways)]
     gateways_url: Option<GatewaysUrl>,
     /// Take over the partitions of a gateway this many seconds after it died.
     #[arg(long, env = "FARTHING_LEASE_SECONDS", default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=3_600))]

@@ -1,6 +1,7 @@
 //! The URL at which the other gateways reach a gateway.
 
 use std::fmt;
+use std::net::Ipv6Addr;
 use std::str::FromStr;
 
 use http::Uri;
@@ -25,14 +26,28 @@ impl FromStr for GatewaysUrl {
         let parsed = text.parse::<Uri>().ok().filter(|_| !text.contains('#')).map(Uri::into_parts);
         let root = parsed.filter(|parts| parts.path_and_query.as_ref().is_none_or(|path| path == "/"));
         let http = root.filter(|parts| parts.scheme == Some(Scheme::HTTP));
-        let is_host = |authority: &Authority| {
+        let is_usable = |authority: &Authority| {
             let has_port = authority.port_u16().is_some_and(|port| port > 0);
             let is_plain = has_port || authority.host() == authority.as_str();
-            is_plain && !authority.host().is_empty() && !authority.as_str().contains('@')
+            is_plain && is_host(authority.host()) && !authority.as_str().contains('@')
         };
-        let url = http.and_then(|parts| parts.authority).filter(is_host).map(Self);
-        url.ok_or_else(|| "must be http://HOST[:PORT], without a user, a path or TLS".to_owned())
+        let url = http.and_then(|parts| parts.authority).filter(is_usable).map(Self);
+        url.ok_or_else(|| {
+            "must be http://HOST[:PORT], without a user, a path or TLS, and not 0.0.0.0 or [::]".to_owned()
+        })
     }
+}
+
+/// Whether others may reach it. At an unspecified address, a process reaches its own machine.
+fn is_host(host: &str) -> bool {
+    let bracketed = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    if let Some(address) = bracketed {
+        return address.parse::<Ipv6Addr>().is_ok_and(|address| !address.to_canonical().is_unspecified());
+    }
+    // The system's library takes 0 and 0.0 for 0.0.0.0.
+    let is_unspecified = host.bytes().all(|byte| matches!(byte, b'0' | b'.'));
+    let is_name = host.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_'));
+    is_name && !is_unspecified
 }
 
 #[cfg(test)]
@@ -47,6 +62,9 @@ mod tests {
             "http://10.0.0.7:8090",
             "http://[fd00::7]:8090",
             "http://gateway",
+            "http://gateway_2:8090",
+            "http://0.gateways:8090",
+            "http://[::1]:8090",
         ] {
             assert_eq!(shown(text).unwrap(), text);
             assert_eq!(shown(&format!("{text}/")).unwrap(), text);
@@ -71,6 +89,19 @@ mod tests {
             "http://gateway:8090/?a=b",
             "http://gateway:8090/#a",
             "/path",
+            "http://0.0.0.0:8090",
+            "http://0.0.0.0",
+            "http://0:8090",
+            "http://[::]:8090",
+            "http://[0:0::0]:8090",
+            "http://[::ffff:0.0.0.0]:8090",
+            "http://[gateway]:8090",
+            "http://[fd00::7",
+            "http://$(POD_IP):8090",
+            "http://$POD_IP:8090",
+            "http://a,b:8090",
+            "http://gateway*:8090",
+            "http://a;b=c",
         ] {
             assert!(shown(text).is_err(), "{text}");
         }

@@ -63,6 +63,23 @@ impl StreamConverter {
         }
     }
 
+    /// The bytes that it works on at the end of the response, of which `last` come then.
+    pub fn work_at_end(&self, last: &[u8]) -> usize {
+        match self.state {
+            State::Running => self.kept_bytes() + last.len(),
+            State::Ending(_) => self.writer.kept_bytes(),
+            State::Ended | State::Failed(_) => 0,
+        }
+    }
+
+    /// The most bytes that it reads as JSON when it takes these. What it repeats at the end of the stream is only written.
+    pub fn read_with(&self, bytes: &[u8]) -> usize {
+        match self.state {
+            State::Running => self.events.kept_bytes() + bytes.len(),
+            State::Ending(_) | State::Ended | State::Failed(_) => 0,
+        }
+    }
+
     /// Takes the next bytes of the provider and returns what the client gets now, which may be nothing.
     pub fn feed(&mut self, bytes: &[u8]) -> Result<Vec<u8>, ResponseError> {
         let mut out = Events::default();

@@ -110,7 +110,7 @@ fn a_page_says_that_another_upgrade_is_being_paid() {
         assert_eq!(first.status, 303, "{}", first.text());
         let second = upgrade(&bigger).await;
         assert_eq!(second.status, 422, "{}", second.text());
-        assert!(second.text().contains("Another payment for your subscription"), "{}", second.text());
+        assert!(second.text().contains("Another payment is in progress"), "{}", second.text());
         answers_again(&merchant, &broken).await;
         within(RETRY_LIMIT, "the first upgrade is paid", async || {
             (!merchant.of_kind("subscription.upgraded").await.is_empty()).then_some(())

@@ -256,7 +256,8 @@ fn coheres_own_chat_and_embeddings_are_charged_on_a_managed_key() {
 #[test]
 fn what_a_provider_bills_besides_tokens_or_at_another_price_is_refused_on_a_managed_key() {
     run(async {
-        let members: [(&str, &[&str]); 8] = [
+        let members: [(&str, &[&str]); 9] = [
+            ("groq", &["compound_custom"]),
             ("perplexity", &["models", "preset", "fallbacks"]),
             ("xai", &["deferred"]),
             ("mistral", &["agent_id"]),
@@ -298,7 +299,7 @@ fn what_a_provider_bills_besides_tokens_or_at_another_price_is_refused_on_a_mana
 #[test]
 fn a_spend_key_with_a_list_of_models_is_held_to_all_models_that_a_body_names() {
     run(async {
-        let (managed, providers) = gateway_with(&["openrouter", "vercel"], Keys::None, &[]).await;
+        let (managed, providers) = gateway_with(&["openrouter", "vercel", "groq"], Keys::None, &[]).await;
         let merchant = Merchant::funded("5").await;
         let post = async |settings: Value| merchant.post("/v1/spend_keys", &settings).await.expect(201);
         let listed = post(json!({"name": "k", "allowed_models": ["cheap", "small"]})).await;
@@ -307,8 +308,8 @@ fn a_spend_key_with_a_list_of_models_is_held_to_all_models_that_a_body_names() {
         let (listed, free) = (credential(&listed), credential(&free));
         let at =
             |provider: &Provider| provider.endpoint_ending("/v1/chat/completions", |_| json(200, &json!({})));
-        let [openai, anthropic, openrouter, vercel] =
-            [&managed.openai, &managed.anthropic, &providers[0], &providers[1]].map(at);
+        let [openai, anthropic, openrouter, vercel, groq] =
+            [&managed.openai, &managed.anthropic, &providers[0], &providers[1], &providers[2]].map(at);
         let (unknown, mistral) = (at(&merchant.instance.provider), at(&managed.mistral));
         let ask = async |credential: &str, url: &str, (member, value): (&str, Value)| {
             let mut body = json!({"model": "cheap", "messages": []});
@@ -339,6 +340,7 @@ fn a_spend_key_with_a_list_of_models_is_held_to_all_models_that_a_body_names() {
             (&vercel, "providerOptions", json!({"gateway": {"models": ["dear"]}})),
             (&anthropic, "fallbacks", json!([{"model": "small"}, {"model": "dear"}])),
             (&mistral, "agent_id", json!("theirs")),
+            (&groq, "compound_custom", json!({"models": {"answering_model": "dear"}})),
             (&openai, "models", json!(["dear"])),
             (&unknown, "models", json!(["dear"])),
             (&unknown, "fallbacks", json!(["dear"])),

@@ -57,7 +57,7 @@ impl FormProblem {
 
     /// A payment that another page began is in progress.
     pub(super) fn in_progress() -> Self {
-        let message = "Another payment for your subscription is in progress. You were not charged.";
+        let message = "Another payment is in progress. You were not charged.";
         Self { field: "pay", message: message.to_owned() }
     }
 }

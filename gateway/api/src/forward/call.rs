@@ -394,7 +394,8 @@ fn leave(
     }
     let forwarder = Arc::clone(forwarder);
     forwarder.tasks.clone().spawn(async move {
-        if tokio::time::timeout(READ_IN_DOUBT, body.read_to_end()).await.is_ok() {
+        let in_time = tokio::time::timeout(READ_IN_DOUBT, body.read_to_end()).await;
+        if in_time.is_ok() || body.settle_if_read() {
             let _ = opened.send(Opening::InDoubt);
         } else {
             body.leave();

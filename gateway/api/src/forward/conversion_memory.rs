@@ -29,9 +29,18 @@ pub(super) struct Extent {
 impl Extent {
     /// That of a piece.
     pub(super) fn of(piece: &[u8]) -> Self {
-        // In a text, each of the others may be escaped.
-        let is_before_value = |byte: &&u8| matches!(byte, b',' | b'[' | b'{' | b'\\');
-        Self { bytes: piece.len(), values: piece.iter().filter(is_before_value).count() }
+        let is_before_value = |(at, byte): &(usize, &u8)| match byte {
+            b',' | b'[' | b'{' => true,
+            // In a text, each of the others may be escaped, by its number alone.
+            b'\\' => piece.get(at + 1).is_none_or(|next| *next == b'u'),
+            _ => false,
+        };
+        Self { bytes: piece.len(), values: piece.iter().enumerate().filter(is_before_value).count() }
+    }
+
+    /// That of texts of so many bytes, which are only written.
+    pub(super) const fn of_texts(bytes: usize) -> Self {
+        Self { bytes, values: 0 }
     }
 
     /// The largest of so many bytes.
@@ -90,13 +99,19 @@ mod tests {
             (r#"{"a":[1,2,3],"b":"x"}"#, 5),
             (r#"{"arguments":"[1,2]"}"#, 3),
             (r#"{"arguments":"\u005b1\u002c2]"}"#, 3),
+            (r#"{"arguments":"[\"\\u005b1\\u002c2]\"\n]"}"#, 4),
             ("[[[]]]", 2),
             ("0", 0),
         ] {
             let extent = Extent::of(json.as_bytes());
             assert!(extent.values >= within, "{json}: {extent:?}");
-            let (begin, end) = json.as_bytes().split_at(json.len() / 2);
-            assert_eq!(Extent::of(begin).and(Extent::of(end)), extent);
+            for at in 0..=json.len() {
+                let (begin, end) = json.as_bytes().split_at(at);
+                let in_pieces = Extent::of(begin).and(Extent::of(end));
+                let is_within_escape = begin.ends_with(b"\\") && !end.starts_with(b"u");
+                let values = extent.values + usize::from(is_within_escape);
+                assert_eq!(in_pieces, Extent { values, ..extent }, "{json} at {at}");
+            }
             assert!(Extent::at_most(json.len()).values >= within, "{json}");
         }
     }
@@ -107,6 +122,9 @@ mod tests {
         let lists = Extent::of("[0],".repeat(MIB / 2).as_bytes());
         assert_eq!(text.bytes, lists.bytes);
         assert_eq!(text.kib(), 20 * 1024);
+        assert_eq!(Extent::of_texts(2 * MIB), text);
+        let escaped = Extent::of(r#"a\nb\"c\\"#.repeat(2 * MIB / 9).as_bytes());
+        assert_eq!(escaped.values, 1, "only the last one may go on as the number of another character");
         assert_eq!(lists.kib(), ALL_KIB);
         assert_eq!(Extent::at_most(usize::MAX).kib(), ALL_KIB);
     }

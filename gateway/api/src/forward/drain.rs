@@ -70,7 +70,11 @@ async fn within_window(
 
 /// The end of a response that is read no more. One that has come to its end and waits only to be converted is complete, but is
 /// not recorded: the rest of it is not made.
-fn end_of(end: ResponseEnd, come: Option<&Come>, recorder: &mut Option<ResponseRecorder>) -> ResponseEnd {
+pub(super) fn end_of(
+    end: ResponseEnd,
+    come: Option<&Come>,
+    recorder: &mut Option<ResponseRecorder>,
+) -> ResponseEnd {
     if let Some(Come::End(_)) = come {
         *recorder = None;
         return ResponseEnd::Complete;

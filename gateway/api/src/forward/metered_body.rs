@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, Sleep};
 
 use super::call_times::CallTimes;
-use super::drain::drain;
+use super::drain::{drain, end_of};
 use super::pieces::MAX_FIRST_PIECE;
 use super::provider_response::{Passed, ProviderResponse};
 use super::response_change::NotConverted;
@@ -133,6 +133,19 @@ impl MeteredBody {
             })
             .await;
         }
+    }
+
+    /// Settles the call if its response has come to its end and waits only to be converted. False if more of it may come.
+    pub(super) fn settle_if_read(&mut self) -> bool {
+        let ResponsePhase::Streaming(response) = &mut self.phase else { return true };
+        let end = end_of(ResponseEnd::CALLER_GONE, response.come.as_ref(), &mut response.recorder);
+        if end != ResponseEnd::Complete {
+            return false;
+        }
+        if let ResponsePhase::Streaming(response) = std::mem::replace(&mut self.phase, ResponsePhase::Done) {
+            self.phase = ResponsePhase::Settling(response.settle(end), None);
+        }
+        true
     }
 
     /// Closes the provider's connection, and gives a settlement up: the call was never opened.

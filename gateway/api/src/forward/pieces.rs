@@ -1,5 +1,5 @@
 //! A body in pieces of bounded size, which take turns with those of the merchant's other bodies. A pause for other tasks
-//! comes between the pieces of a long frame.
+//! comes between the pieces of a long frame, or after several that are short.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -12,7 +12,8 @@ use super::turns::Turn;
 /// The most bytes of a body's first piece. A response that is no longer can be settled with its head.
 pub(super) const MAX_FIRST_PIECE: usize = 64 * 1024;
 
-/// The most bytes of each further piece: what is scanned and filtered in one step, before other tasks run.
+/// The most bytes of each further piece: what is scanned and filtered in one step. After so many of a frame, with what was
+/// written for them, other tasks run.
 const MAX_PIECE: usize = 16 * 1024;
 
 /// The most bytes of a piece whose events are converted. Each byte may become about 60.
@@ -27,8 +28,8 @@ pub(super) struct Pieces<B> {
     rest: Bytes,
     /// The most bytes of the next piece.
     max: usize,
-    /// Whether other tasks run before the next piece.
-    is_paused: bool,
+    /// The bytes of the frame that have passed since other tasks ran, and those that were written beyond them.
+    since_pause: usize,
 }
 
 impl<B: Body<Data = Bytes> + Unpin> Pieces<B> {
@@ -42,14 +43,15 @@ impl<B: Body<Data = Bytes> + Unpin> Pieces<B> {
     }
 
     const fn begin(body: B, turn: Turn, max: usize) -> Self {
-        Self { body, turn, rest: Bytes::new(), max, is_paused: false }
+        Self { body, turn, rest: Bytes::new(), max, since_pause: 0 }
     }
 
-    /// Ready once other tasks have run since the piece before, if it was a part of a long frame.
+    /// Ready once other tasks have run, if much of a long frame has passed since they last did.
     pub(super) fn poll_pause(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if !std::mem::take(&mut self.is_paused) {
+        if self.rest.is_empty() || self.since_pause < MAX_PIECE {
             return Poll::Ready(());
         }
+        self.since_pause = 0;
         yield_task(cx);
         Poll::Pending
     }
@@ -66,7 +68,10 @@ impl<B: Body<Data = Bytes> + Unpin> Pieces<B> {
             };
             match frame.into_data() {
                 Ok(data) if data.is_empty() => return Poll::Ready(Some(Ok(Frame::data(data)))),
-                Ok(data) => self.rest = data,
+                Ok(data) => {
+                    self.rest = data;
+                    self.since_pause = 0;
+                }
                 Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
             }
         }
@@ -74,13 +79,14 @@ impl<B: Body<Data = Bytes> + Unpin> Pieces<B> {
         let piece = self.rest.split_to(self.rest.len().min(self.max));
         self.turn.passed(piece.len());
         self.max = self.max.min(MAX_PIECE);
-        self.is_paused = !self.rest.is_empty();
+        self.since_pause += piece.len();
         Poll::Ready(Some(Ok(Frame::data(piece))))
     }
 
     /// So many bytes were written for the caller beyond those that came.
     pub(super) const fn written(&mut self, bytes: usize) {
         self.turn.written(bytes);
+        self.since_pause = self.since_pause.saturating_add(bytes);
     }
 
     /// Whether a piece has come and not passed.
@@ -156,6 +162,25 @@ mod tests {
             assert_eq!(frame.into_data().unwrap().len(), MAX_CONVERTED_PIECE);
         }
         assert!(poll_fn(|cx| body.poll_piece(cx)).await.is_none());
+    }
+
+    #[tokio::test]
+    async fn short_pieces_of_a_frame_have_a_pause_after_16_kib_of_them_and_of_what_was_written_for_them() {
+        const COUNT: usize = 4 * MAX_PIECE / MAX_CONVERTED_PIECE;
+        for (written, expected) in [(0, 3), (MAX_PIECE - MAX_CONVERTED_PIECE, COUNT - 1)] {
+            let long = Full::new(Bytes::from(vec![0; 4 * MAX_PIECE]));
+            let mut body = Pieces::converted(long, Turns::default().body_of(merchant(1)));
+            let (mut count, mut pauses) = (0, 0);
+            loop {
+                let is_paused = poll_fn(|cx| Poll::Ready(body.poll_pause(cx).is_pending())).await;
+                pauses += usize::from(is_paused);
+                let Some(frame) = poll_fn(|cx| body.poll_piece(cx)).await else { break };
+                assert_eq!(frame.unwrap().into_data().unwrap().len(), MAX_CONVERTED_PIECE);
+                body.written(written);
+                count += 1;
+            }
+            assert_eq!((count, pauses), (COUNT, expected), "{written} bytes more for each");
+        }
     }
 
     #[tokio::test]

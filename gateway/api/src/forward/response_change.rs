@@ -191,7 +191,7 @@ impl ResponseChange {
     /// The bytes that are converted at the end, of which `last` comes then.
     pub(super) fn work_at_end(&self, last: &[u8]) -> usize {
         match self {
-            Self::Events(events) => events.converter.kept_bytes() + last.len(),
+            Self::Events(events) => events.converter.work_at_end(last),
             Self::Whole(whole) => whole.work_with(last.len()),
             Self::None
             | Self::WithoutUsageChunk(_)
@@ -205,10 +205,13 @@ impl ResponseChange {
     pub(super) fn extent(&self, data: &[u8], work: usize) -> Extent {
         match self {
             Self::Whole(whole) => whole.extent.and(Extent::of(data)),
+            Self::Events(events) => {
+                let read = events.converter.read_with(data).min(work);
+                Extent::at_most(read).and(Extent::of_texts(work - read))
+            }
             Self::None
             | Self::WithoutUsageChunk(_)
             | Self::WithoutKey(_)
-            | Self::Events(_)
             | Self::Failed(_)
             | Self::Discarded => Extent::at_most(work),
         }
@@ -307,7 +310,7 @@ impl ConvertedEvents {
     /// The rest, after the converted part that comes with it. A stream of which nothing passes is no answer.
     fn finish(self, before: Bytes) -> Result<Bytes, NotConverted> {
         let Self { converter, has_passed, share } = self;
-        let rest = beside_others(converter.kept_bytes(), || converter.finish())?;
+        let rest = beside_others(converter.work_at_end(&[]), || converter.finish())?;
         if rest.is_empty() && !has_passed {
             return Err(NotConverted::EmptyStream);
         }
@@ -479,7 +482,11 @@ mod tests {
         let text = FIRST.replace("Hi", &"x".repeat(300_000));
         assert!(events.pass(Frame::data(text.into())).is_some());
         assert_eq!(events.work_on(b"\n"), 1, "what is kept is not read again");
-        assert!(events.work_at_end(b"") > 300_000, "it is repeated at the end");
+        let kept = events.work_at_end(b"");
+        assert!(kept > 300_000, "it is repeated at the end");
+        let read_and_repeated = Extent::at_most(1).and(Extent::of_texts(kept));
+        assert_eq!(events.extent(b"x", kept + 1), read_and_repeated);
+        assert_eq!(events.extent(b"\n", 1), Extent::at_most(1));
         for nothing in [ResponseChange::None, ResponseChange::Discarded] {
             assert_eq!((nothing.work_on(b"\n"), nothing.work_at_end(b"\n")), (0, 0));
         }
@@ -502,8 +509,12 @@ mod tests {
             let mut passed = events();
             assert_eq!(completed(passed.pass(Frame::data(done.clone().into()))), !is_apart, "{length}");
             assert_eq!(passed.is_ending(), is_apart);
-            assert_eq!(passed.work_on(b"") > length, is_apart);
+            let work = passed.work_on(b"");
+            assert_eq!(work > length, is_apart);
+            assert_eq!(passed.work_at_end(b"x"), work, "what comes after the end is not read");
+            assert_eq!(passed.extent(b"x", work), Extent::of_texts(work), "it is only written");
             assert_eq!(completed(passed.pass(data(""))), is_apart);
+            assert_eq!((passed.work_on(b"x"), passed.work_at_end(b"x")), (0, 0), "nothing is written again");
             assert!(!passed.is_ending() && passed.end(None).unwrap().is_none());
             let mut ended = events();
             assert!(completed(ended.end(Some(Frame::data(done.clone().into()))).unwrap()), "{length}");

@@ -105,7 +105,8 @@ pub static BUILT_IN: &[ProviderFacts] = &[
     },
     ProviderFacts {
         trace_name: Some("groq"),
-        // Its systems search and call models by themselves.
+        // Its systems search and call models by themselves. The member names those models.
+        unpriced: &["compound_custom"],
         searching_models: &["compound"],
         agent_models: &["compound"],
         chat_limit: ChatLimit::Either,

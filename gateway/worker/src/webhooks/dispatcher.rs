@@ -2,7 +2,7 @@
 //! queues of a partition are the work of the gateway that leads it, or of any other one if the leader delivers none. While
 //! a partition moves, two may look for its queues; a claim is one gateway's.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -153,9 +153,12 @@ impl Dispatcher {
         let mut first = 0;
         // The webhook of each partition at which the last claim ended.
         let mut walks = HashMap::new();
+        // The partitions whose search has reached the end since the last pause or claim. They are not searched again before
+        // the next one: otherwise searches that end at different times would leave no pause.
+        let mut searched = HashSet::new();
         loop {
             tasks.reap();
-            let mut more = false;
+            let (mut more, mut has_claimed) = (false, false);
             let mut partitions = dispatcher.led.to_deliver();
             // The partitions take turns in being the first when few slots are free.
             first = (first + 1) % partitions.len().max(1);
@@ -164,13 +167,21 @@ impl Dispatcher {
                 if tasks.room() == 0 {
                     break;
                 }
+                if searched.contains(partition) {
+                    continue;
+                }
                 let mut taken = tasks.by_webhook();
                 let deferred = dispatcher.deferred().into_iter();
                 taken.extend(deferred.map(|webhook_id| (webhook_id, MAX_QUEUES_PER_WEBHOOK)));
                 let room = Room::new(tasks.room(), &taken);
                 let walked = walks.entry(*partition).or_default();
                 let claimed = dispatcher.claim(*partition, &room, walked).await;
-                more |= claimed.more;
+                if claimed.more {
+                    more = true;
+                } else {
+                    searched.insert(*partition);
+                }
+                has_claimed |= !claimed.claims.is_empty();
                 for claim in claimed.claims {
                     tasks.spawn(claim.webhook_id, Arc::clone(&dispatcher).deliver(claim, stop.clone()));
                 }
@@ -184,6 +195,9 @@ impl Dispatcher {
                 dispatcher.count_backlog(&partitions).await;
                 counted_at = Some(Instant::now());
             }
+            if has_claimed {
+                searched.clear();
+            }
             if more && !stop.is_cancelled() {
                 continue;
             }
@@ -193,6 +207,7 @@ impl Dispatcher {
                 // A slot is free, and a due queue may be waiting for it.
                 Some(()) = tasks.join_next() => {}
             }
+            searched.clear();
         }
         // The claims of attempts that still run after the timeout lapse.
         let _ = tokio::time::timeout(timeout, async { while tasks.join_next().await.is_some() {} }).await;

@@ -104,6 +104,11 @@ const RELEASE: &str = "\
 UPDATE webhooks.lane SET due_at = now() + make_interval(secs => $5), claim = NULL
 WHERE partition = $1 AND webhook_id = $2 AND lane = $3 AND claim = $4";
 
+/// The same of a claim that has not lapsed. With its time, a plan by the index on that passes over the due queues.
+const RELEASE_CURRENT: &str = "\
+UPDATE webhooks.lane SET due_at = now() + make_interval(secs => $5), claim = NULL
+WHERE partition = $1 AND webhook_id = $2 AND lane = $3 AND claim = $4 AND due_at > now()";
+
 const DELIVERED: &str = "\
 UPDATE webhooks.delivery SET status = 'delivered', attempts = attempts + 1, http_status = $4, error = NULL,
     next_attempt_at = NULL, delivered_at = now()
@@ -125,7 +130,7 @@ SELECT coalesce(max(position), 0), now() FROM webhooks.delivery WHERE partition 
 
 /// Locks up to 200 due queues of a webhook. The id is written as in [`DUE_BY_WEBHOOK`].
 const LOCK_DUE: &str = "\
-SELECT lane FROM webhooks.lane
+SELECT lane, due_at FROM webhooks.lane
 WHERE partition = $1 AND webhook_id >= $2 AND webhook_id <= $2 AND due_at <= now()
 ORDER BY webhook_id, due_at LIMIT 200 FOR UPDATE SKIP LOCKED";
 
@@ -141,16 +146,18 @@ WHERE partition = $1 AND webhook_id = $2 AND position = ANY (ARRAY(
         ORDER BY d.lane, d.position LIMIT 1000) AS next LIMIT 1000
 )) AND status || '' = 'pending'";
 
-/// Deletes those of the queues $3 that have no pending delivery.
+/// Deletes those of the queues $3 that have no pending delivery. None was due after $4: also a plan by the index on that time
+/// passes over few others of the webhook.
 const CLOSE_EMPTY: &str = "\
-DELETE FROM webhooks.lane AS l WHERE l.partition = $1 AND l.webhook_id = $2 AND l.lane = ANY ($3::text[]) AND (
+DELETE FROM webhooks.lane AS l
+WHERE l.partition = $1 AND l.webhook_id = $2 AND l.due_at <= $4 AND l.lane = ANY ($3::text[]) AND (
     SELECT d.position FROM webhooks.delivery AS d
     WHERE d.partition = $1 AND d.webhook_id = $2 AND d.lane = l.lane AND d.status = 'pending' LIMIT 1) IS NULL";
 
-/// Ends lapsed claims on the queues $3.
+/// Ends lapsed claims on the queues $3, none of which was due after $4.
 const UNCLAIM: &str = "\
 UPDATE webhooks.lane SET claim = NULL
-WHERE partition = $1 AND webhook_id = $2 AND lane = ANY ($3::text[]) AND claim IS NOT NULL";
+WHERE partition = $1 AND webhook_id = $2 AND due_at <= $4 AND lane = ANY ($3::text[]) AND claim IS NOT NULL";
 
 const IS_PENDING: &str = "SELECT position FROM webhooks.delivery WHERE partition = $1 AND webhook_id = $2 AND lane = $3 AND status = 'pending' LIMIT 1";
 
@@ -476,23 +483,25 @@ pub(super) async fn queued(db: &Client, claim: &Claim) -> PgResult<Queued> {
     Ok(Queued { position: row.try_get(0)?, at: row.try_get(1)? })
 }
 
-/// Releases the queue, and fails pending deliveries of up to 200 due queues of its webhook without an attempt, none that was
-/// queued after `queued`. Returns whether there may be more.
+/// Releases the queue if its claim has not lapsed, and fails pending deliveries of up to 200 due queues of its webhook
+/// without an attempt, none that was queued after `queued`. Returns whether there may be more.
 pub(super) async fn give_up(db: &mut Client, claim: &Claim, reason: &str, queued: Queued) -> PgResult<bool> {
     let transaction = db.transaction().await?;
     // It is due also by the clock of a worker of Citus that is a little behind.
     let seconds = -1.0_f64;
     transaction
-        .execute(RELEASE, &[&claim.partition, &claim.webhook, &claim.lane, &claim.number, &seconds])
+        .execute(RELEASE_CURRENT, &[&claim.partition, &claim.webhook, &claim.lane, &claim.number, &seconds])
         .await?;
     let rows = transaction.query(LOCK_DUE, &[&claim.partition, &claim.webhook]).await?;
     let lanes: Vec<String> = rows.iter().map(|row| row.try_get(0)).collect::<PgResult<_>>()?;
+    let due: Vec<DateTime<Utc>> = rows.iter().map(|row| row.try_get(1)).collect::<PgResult<_>>()?;
+    let last_due = due.into_iter().max();
     let row: [&(dyn tokio_postgres::types::ToSql + Sync); 6] =
         [&claim.partition, &claim.webhook, &lanes, &reason, &queued.position, &queued.at];
     let failed = transaction.execute(GIVE_UP, &row).await?;
     // A delivery queued at the same time is either visible, or its transaction waits for the lock.
     for statement in [CLOSE_EMPTY, UNCLAIM] {
-        transaction.execute(statement, &[&claim.partition, &claim.webhook, &lanes]).await?;
+        transaction.execute(statement, &[&claim.partition, &claim.webhook, &lanes, &last_due]).await?;
     }
     transaction.commit().await?;
     Ok(lanes.len() == QUEUES_GIVEN_UP || failed == DELIVERIES_GIVEN_UP)

@@ -36,6 +36,7 @@ pub struct CompleteCheckoutSession {
     pub method: Option<NewMethod>,
     /// The plan's offer as shown to the customer; `None` if no plan was shown. A subscription or downgrade to a plan with
     /// another offer is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offered: Option<Offered>,
     /// A new id for the subscription that may start.
     pub subscription_id: SubscriptionId,

@@ -134,7 +134,8 @@ impl RequestPayment {
         if matches!(purpose, Purpose::Bundle { .. }) && !wallet.takes_bundle() {
             return Err(WalletRefusal::TooManyBundles.into());
         }
-        if matches!(purpose, Purpose::Upgrade { .. }) && wallet.upgrade_payment_id.is_some() {
+        let pays_for_a_plan = matches!(purpose, Purpose::Upgrade { .. } | Purpose::Subscribe { .. });
+        if pays_for_a_plan && wallet.upgrade_payment_id.is_some() {
             return Err(PaymentRefusal::InProgress.into());
         }
         let credit = purpose.credit();

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -149,7 +149,7 @@ impl Store {
     pub(super) async fn put(&self, object: &str, bytes: Vec<u8>) -> Result<(), StoreError> {
         let path = self.path(object);
         let put = match &self.folder {
-            Some(folder) => put_private(&folder.files, &path, bytes).await,
+            Some(folder) => put_private(folder, &path, bytes).await,
             None => self.objects.put(&path, PutPayload::from(bytes)).await.map(drop),
         };
         put.map_err(|error| self.failed(object, error))
@@ -264,34 +264,39 @@ impl Store {
     }
 }
 
-/// Writes a file of this machine that its owner alone can read: events hold what is a merchant's secret, such as the URL of
-/// a webhook.
-async fn put_private(
-    files: &LocalFileSystem,
-    path: &Path,
-    bytes: Vec<u8>,
-) -> Result<(), object_store::Error> {
-    let path = files.path_to_filesystem(path)?;
+/// Writes a file of this machine that its owner can read, and the group that the archive's folder admits: events hold what is
+/// a merchant's secret, such as the URL of a webhook.
+async fn put_private(folder: &Folder, path: &Path, bytes: Vec<u8>) -> Result<(), object_store::Error> {
+    let (root, path) = (folder.path.clone(), folder.files.path_to_filesystem(path)?);
     let failed = |source| object_store::Error::Generic { store: "folder", source };
-    let written = tokio::task::spawn_blocking(move || write_private(&path, &bytes)).await;
+    let written = tokio::task::spawn_blocking(move || write_private(&root, &path, &bytes)).await;
     written.map_err(|error| failed(error.into()))?.map_err(|error| failed(error.into()))
 }
 
-/// Writes a file, under another name first. What a process that was killed left there is overwritten: one process at a time
-/// writes an archive.
-fn write_private(path: &std::path::Path, bytes: &[u8]) -> io::Result<()> {
+/// Writes a file of the archive in `root`, under another name first. What a process that was killed left there is removed: one
+/// process at a time writes an archive.
+fn write_private(root: &std::path::Path, path: &std::path::Path, bytes: &[u8]) -> io::Result<()> {
+    let (folder_mode, file_mode) = if admits_group(root) { (0o750, 0o640) } else { (0o700, 0o600) };
     let mut unfinished = path.as_os_str().to_owned();
     unfinished.push(UNFINISHED);
     let unfinished = PathBuf::from(unfinished);
     let folder = path.parent().unwrap_or(path);
-    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    if !folder.is_dir() {
+        DirBuilder::new().recursive(true).mode(folder_mode).create(folder)?;
+        add_mode(folder, folder_mode)?;
+    }
+    // It may have another mode or group.
+    let _ = fs::remove_file(&unfinished);
     let written = OpenOptions::new()
         .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
+        .create_new(true)
+        .mode(file_mode)
         .open(&unfinished)
-        .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
+        .and_then(|mut file| {
+            add_mode(&unfinished, file_mode)?;
+            file.write_all(bytes)?;
+            file.sync_all()
+        })
         .and_then(|()| fs::rename(&unfinished, path));
     if let Err(error) = written {
         // What is on a full disk would keep its space.
@@ -300,6 +305,21 @@ fn write_private(path: &std::path::Path, bytes: &[u8]) -> io::Result<()> {
     }
     // The names of the file and of its folder, which may be new.
     folder.ancestors().take(2).try_for_each(|folder| File::open(folder)?.sync_all())
+}
+
+/// Whether the folder's group reads it and others do not. A folder that others read, too, has the mode of any new folder: its
+/// group was not chosen.
+fn admits_group(folder: &std::path::Path) -> bool {
+    fs::metadata(folder).is_ok_and(|found| found.permissions().mode() & 0o057 == 0o050)
+}
+
+/// Adds the bits that the umask took. A setgid bit, which a folder inherits, stays.
+fn add_mode(path: &std::path::Path, mode: u32) -> io::Result<()> {
+    let given = fs::metadata(path)?.permissions().mode();
+    if given & mode == mode {
+        return Ok(());
+    }
+    fs::set_permissions(path, fs::Permissions::from_mode(given | mode))
 }
 
 /// The content of `object`, which becomes the one that was used last.
@@ -313,8 +333,6 @@ fn used(kept: &mut VecDeque<(String, Content)>, object: &str) -> Option<Content>
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
-
     use super::super::file;
     use super::super::file::tests::{batches, range};
     use super::*;
@@ -362,12 +380,44 @@ mod tests {
             // As an older release wrote it, and as a process leaves it that is killed.
             fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
             fs::write(&left, "half a file that is longer").unwrap();
-            fs::set_permissions(&left, fs::Permissions::from_mode(0o600)).unwrap();
+            fs::set_permissions(&left, fs::Permissions::from_mode(0o644)).unwrap();
         }
         fs::remove_file(&left).unwrap();
         fs::create_dir(&left).unwrap();
         assert!(store.put("3/a", b"three".into()).await.is_err());
         assert_eq!(fs::read_to_string(&path).unwrap(), "two");
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[tokio::test]
+    async fn the_group_reads_the_files_of_a_folder_that_admits_it_alone() {
+        let mode = |path: &std::path::Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+        let (private, shared) = ((0o700, 0o600), (0o750, 0o640));
+        for (root, expected) in [
+            (0o700, private),
+            (0o710, private),
+            (0o740, private),
+            (0o755, private),
+            (0o750, shared),
+            (0o770, shared),
+            (0o2750, (0o2750, 0o640)),
+        ] {
+            let folder = scratch(&format!("group {root:o}"));
+            fs::set_permissions(&folder, fs::Permissions::from_mode(root)).unwrap();
+            let store = Store::open(Url::from_directory_path(&folder).unwrap().as_str()).unwrap();
+            store.put("3/a", b"one".into()).await.unwrap();
+            assert_eq!((mode(&folder.join("3")), mode(&folder.join("3/a"))), expected, "{root:o}");
+            fs::remove_dir_all(&folder).unwrap();
+        }
+    }
+
+    #[test]
+    fn the_umask_takes_nothing_from_the_group() {
+        let folder = scratch("umask");
+        // As mkdir leaves a folder under umask 077 in a folder with setgid.
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o2700)).unwrap();
+        add_mode(&folder, 0o750).unwrap();
+        assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o7777, 0o2750);
         fs::remove_dir_all(&folder).unwrap();
     }
 

@@ -10,7 +10,7 @@ use super::request::Ordered;
 const LISTS: [&str; 2] = ["models", "fallbacks"];
 
 /// The members that may choose further models at the providers that have them.
-const SETTINGS: [&str; 4] = ["agent_id", "preset", "plugins", "providerOptions"];
+const SETTINGS: [&str; 5] = ["agent_id", "preset", "plugins", "providerOptions", "compound_custom"];
 
 /// The longest spelling of these names in JSON, in bytes: six for each letter of `providerOptions`.
 const MAX_SPELLING: usize = 15 * 6;
@@ -120,6 +120,9 @@ mod tests {
         assert!(are_further_models_among(&allowed, preset, &[]));
         let options = br#"{"ProviderOptions":{}}"#;
         assert!(!are_further_models_among(&allowed, options, &["models", "providerOptions"]));
+        let systems = br#"{"Compound_Custom":{"models":{"answering_model":"dear"}}}"#;
+        assert!(!are_further_models_among(&allowed, systems, &["compound_custom"]));
+        assert!(are_further_models_among(&allowed, systems, &[]));
         assert!(!are_further_models_among(&[], br#"{"models":["cheap"]}"#, &[]));
     }
 
@@ -136,6 +139,7 @@ mod tests {
             (r#"{"preset":"x"}"#, true),
             (r#"{"plugins":[]}"#, true),
             (r#"{"agent_id":"x"}"#, true),
+            (r#"{"compound_custom":{}}"#, true),
             (r#"{"PROVIDEROPTIONS":{}}"#, true),
             (r#"{"modelſ":[]}"#, true),
             (r#"{"mod\u0065ls":[]}"#, true),
