@@ -268,7 +268,10 @@ async fn forces(sql: &Client, change: &str) {
 
 fn put(file: &Path, bytes: Option<&[u8]>) {
     match bytes {
-        Some(bytes) => std::fs::write(file, bytes).unwrap(),
+        Some(bytes) => {
+            std::fs::write(file, bytes).unwrap();
+            std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o600)).unwrap();
+        }
         None => std::fs::remove_file(file).unwrap(),
     }
 }

@@ -112,9 +112,6 @@ fn an_upgrade_is_refused_while_another_one_is_paid() {
     years.complete(funded, Paid::Accepted("taken".into())).unwrap();
     is_locked(&mut years);
     years.complete(declined, Paid::Declined(DeclineReason::CardDeclined)).unwrap();
-    let voided = upgrade(&mut years, large).unwrap();
-    is_locked(&mut years);
-    years.complete(voided, Paid::Voided(None)).unwrap();
     let paid = upgrade(&mut years, large).unwrap();
     is_locked(&mut years);
     years.complete(paid, Paid::Accepted("taken".into())).unwrap();
