@@ -1,4 +1,4 @@
-//! Header names that several parts of the interface share.
+//! Header names that several parts of the interface share, and the headers that frame a message.
 
 use http::header::{CONNECTION, CONTENT_LENGTH, TE, TRAILER, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderMap, HeaderName};
