@@ -26,6 +26,8 @@ pub(crate) struct Seen {
     pub(crate) status: u16,
     /// Whether the response is complete.
     pub(crate) complete: bool,
+    /// Whether it is an error that says that the outcome is not known: the call may be charged.
+    pub(crate) is_unknown: bool,
     /// Whether it was sent on the connection of an earlier call.
     pub(crate) on_kept_connection: bool,
 }
@@ -178,7 +180,14 @@ async fn caller(
         let request = forward("POST", &format!("{}?m={marker}", parties.endpoint.url)).bearer(token);
         let request = request.json(&json!({"n": number}));
         let on_kept_connection = connection.is_some();
-        let mut saw = Seen { marker, request_id: None, status: 0, complete: false, on_kept_connection };
+        let mut saw = Seen {
+            marker,
+            request_id: None,
+            status: 0,
+            complete: false,
+            is_unknown: false,
+            on_kept_connection,
+        };
         let exchange = exchange(&mut connection, gateway, &request, &mut saw);
         let whole = matches!(tokio::time::timeout(EXCHANGE_TIMEOUT, exchange).await, Ok(Ok(())));
         if whole {
@@ -208,7 +217,9 @@ async fn exchange(
     let head = connection.head("POST").await?;
     saw.request_id = head.header("x-service-request-id").map(str::to_owned);
     saw.status = head.first_line.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
-    let (_, end) = connection.read.rest().await;
+    let (body, end) = connection.read.rest().await;
     saw.complete = end.is_ok();
+    let said = String::from_utf8_lossy(&body);
+    saw.is_unknown = saw.status == 503 && said.contains("whether the request was carried out is not known");
     end
 }

@@ -5,6 +5,7 @@
 //! again only if it is certain that it was not decided, or if a second decision has no second effect.
 
 mod peer;
+mod recent_calls;
 mod remote;
 mod serve;
 mod settled;
@@ -30,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use self::peer::{Failed, NoReply, Peers, Reply, Request};
-use self::serve::RecentEnds;
+use self::recent_calls::RecentCalls;
 pub(crate) use self::settled::CallLog;
 #[cfg(test)]
 pub(crate) use self::settled::Sought;
@@ -110,7 +111,7 @@ pub struct Ledger {
     log: Arc<dyn CallLog>,
     clock: Arc<Clock>,
     peers: Arc<dyn Peers>,
-    recent_ends: Arc<RecentEnds>,
+    recent_calls: Arc<RecentCalls>,
     unconfirmed: Arc<Unconfirmed>,
     due: Arc<Notify>,
 }
@@ -195,7 +196,7 @@ impl Ledger {
             log,
             clock,
             peers,
-            recent_ends: Arc::default(),
+            recent_calls: Arc::default(),
             unconfirmed: Arc::default(),
             due: Arc::default(),
         }
@@ -286,7 +287,7 @@ impl Ledger {
     /// Ends a call whose gateway does not end it any more. A repetition of its opening that arrives later is refused: it would
     /// open the call a second time.
     pub async fn end_abandoned(&self, partition: Partition, command: SettleRequest) -> Result<(), Error> {
-        self.recent_ends.insert(command.request_id);
+        self.recent_calls.end(command.request_id);
         self.submit(partition, command).await
     }
 

@@ -22,6 +22,7 @@ use serde_json::value::RawValue;
 use ulid::Ulid;
 
 use super::peer::{Work, raw};
+use super::recent_calls::Attempt;
 use super::remote::GRACE_ONCE;
 use super::settled::{Found, Sought};
 use super::unconfirmed::Unknown;
@@ -150,7 +151,8 @@ async fn a_repeated_opening_of_a_call_that_a_sweeper_has_ended_is_refused() {
     let done = Some(Ok(raw(&Ok::<(), Refusal>(()))));
     let (ledger, _routes, _) = ledger([done], leader("another", 1));
     let request_id = opening().request_id;
-    let opens = async || ledger.unless_late(request_id, chrono::TimeDelta::zero(), async {}).await;
+    let opens =
+        async || ledger.unless_late(request_id, Attempt::Checked, chrono::TimeDelta::zero(), async {}).await;
     assert!(opens().await.is_some());
     let settled = Settled::Failed(FailedCall::because(FailureReason::Abandoned));
     let end = SettleRequest { request_id: opening().request_id, settled, now: DateTime::UNIX_EPOCH };
