@@ -134,12 +134,17 @@ pub async fn check(instance: &Instance, events: &[Logged]) {
     for events in events.chunk_by(|one, next| one.partition == next.partition) {
         let (first, last) =
             (events.first().expect("there are events"), events.last().expect("there are events"));
-        let stream = within(FEED_TIMEOUT, "the feed is as long as the log", async || {
-            let stream = stream_of(instance, first.partition).await?;
-            let state = stream.get_info().await.ok()?.state;
-            let begins = stream.get_raw_message(state.first_sequence).await.ok()?;
+        let stream = eventually_ok("the feed is as long as the log", async || {
+            let stream = stream_of(instance, first.partition).await.ok_or("there is no stream")?;
+            let state = stream.get_info().await.map_err(|error| error.to_string())?.state;
+            let begins = stream.get_raw_message(state.first_sequence).await;
+            let begins = begins.map_err(|error| format!("{state:?}: {error}"))?;
             let own = Headers::read(&begins.headers).hashes.first() == Some(&first.hash);
-            (own && end(&stream).await? == last.position).then_some(stream)
+            let end = end(&stream).await;
+            let is_whole = own && end == Some(last.position);
+            is_whole.then_some(stream).ok_or_else(|| {
+                format!("it ends at {end:?}, the log at {}; its beginning is the log's: {own}", last.position)
+            })
         })
         .await;
         check_beginning(instance, &stream, events).await;

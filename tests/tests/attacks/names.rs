@@ -15,8 +15,8 @@ use tokio::task::JoinSet;
 
 use super::addresses::NOT_PUBLIC;
 
-/// Calls to slow names at once: more than a pool of blocking threads has.
-const SLOW_CALLS: usize = 600;
+/// Calls to slow names at once: more than twice as many as a pool of blocking threads has.
+const SLOW_CALLS: usize = 1_200;
 
 /// Calls of another merchant meanwhile, each to a name of its own: fewer than it may look up at once.
 pub(super) const GOOD_CALLS: usize = 24;

@@ -3,7 +3,8 @@
 //! not a verdict: it depends on the machine.
 //!
 //! The attack takes 6 s; `FARTHING_ATTACK_SECONDS=60` makes it a minute. `FARTHING_ATTACK_WAYS` names the ways, with commas
-//! between them; the output lists them. `FARTHING_TEST_PROGRAM` names another build of the program, `FARTHING_ATTACK_FLAGS` further flags of the
+//! between them; the output lists them. `FARTHING_ATTACK_SCALE=5` holds five times as many connections and responses.
+//! `FARTHING_TEST_PROGRAM` names another build of the program, `FARTHING_ATTACK_FLAGS` further flags of the
 //! attacked gateway.
 
 mod measure;
@@ -108,7 +109,7 @@ fn fairness() {
         every_call_succeeded_and_is_charged_once(&scene, &calls).await;
         assert_eq!(scene.leaders().await, leaders, "leadership moved");
         assert!(largest <= memory + MEMORY_KIB, "the gateway took {largest} KiB; before, {memory} KiB");
-        ways.all_were_used();
+        ways.all_were_used(slices.count);
         scene.put_away().await;
     });
 }

@@ -51,7 +51,7 @@ impl Way {
         Self { name, workers, is_holding: false, exchange, begun: Arc::default(), ended: Arc::default() }
     }
 
-    /// A way whose exchanges do not end; fewer where this process may have few files open.
+    /// A way whose exchanges do not end: [as many times](scale) as many; fewer where this process may have few files open.
     fn holding<F>(
         name: &'static str,
         workers: usize,
@@ -60,8 +60,13 @@ impl Way {
     where
         F: Future<Output = std::io::Result<()>> + Send + 'static,
     {
-        Self { is_holding: true, ..Self::new(name, workers.min(open_files() / 20), exchange) }
+        Self { is_holding: true, ..Self::new(name, (workers * scale()).min(open_files() / 20), exchange) }
     }
+}
+
+/// `FARTHING_ATTACK_SCALE`; one unless it is set.
+fn scale() -> usize {
+    std::env::var("FARTHING_ATTACK_SCALE").ok().and_then(|scale| scale.parse().ok()).unwrap_or(1)
 }
 
 /// The ways that were chosen.
@@ -100,10 +105,17 @@ impl Ways {
         }
     }
 
-    /// Asserts that no way came to nothing.
-    pub(super) fn all_were_used(&self) {
+    /// Asserts that no way came to nothing in so many attacks: all its workers began, and of exchanges that end, as many
+    /// as attacks were answered as they are meant to be.
+    pub(super) fn all_were_used(&self, attacks: u32) {
         for way in &self.0 {
-            assert!(way.begun.load(Ordering::SeqCst) >= way.workers as u64, "{} did not begin", way.name);
+            let (begun, ended) = (way.begun.load(Ordering::SeqCst), way.ended.load(Ordering::SeqCst));
+            assert!(begun >= way.workers as u64, "{}: {begun} began", way.name);
+            assert!(
+                way.is_holding || ended >= attacks.into(),
+                "{}: {ended} of {begun} ended as meant",
+                way.name
+            );
         }
     }
 }
