@@ -35,6 +35,9 @@ LAUNCHER_SETTINGS = [
     "wal_compression=off", "max_wal_size=4GB", "checkpoint_timeout=15min", "random_page_cost=1.1", "jit=off",
 ]
 
+# After a load, the projector writes what is left of it; then its CPU is read.
+SETTLED_SECONDS = 0.3
+
 # The sum of the positions up to which the requests are shown; see projector/src/checkpoint.rs.
 SHOWN = """
 SELECT sum(CASE WHEN s.starts_after <= c.position THEN greatest(c.position, s.ends_at) ELSE c.position END)
@@ -109,7 +112,7 @@ class Build:
         self.is_stock = "all" in options.stock or name in options.stock
         self.folder = os.path.join(folder, name)
         os.mkdir(self.folder)
-        self.processes = []
+        self.processes, self.watcher = [], None
         self.start_postgres()
         self.nats_port = free_port()
         self.nats = self.spawn("nats", ["nats-server", "-a", "127.0.0.1", "-p", str(self.nats_port), "-js",
@@ -223,7 +226,8 @@ class Build:
 
     def used(self):
         """CPU seconds of each part so far."""
-        backends = sum(cpu(child) for child in children(self.postgres.pid))
+        # The one that watches the lag is not part of what is measured.
+        backends = sum(cpu(child) for child in children(self.postgres.pid) if child != self.watcher)
         return {
             "gateway": sum(cpu(process.pid) for process, _ in self.gateways),
             "Postgres": backends + cpu(self.postgres.pid, True),
@@ -248,12 +252,16 @@ class Build:
         watched = f"SELECT extract(epoch FROM clock_timestamp()), (SELECT {head}), ({shown})"
         process = subprocess.Popen(["psql", "-X", "-A", "-t", "-q", self.url], stdin=subprocess.PIPE,
                                    stdout=subprocess.PIPE, text=True)
+        process.stdin.write("SELECT pg_backend_pid();\n")
+        process.stdin.flush()
+        self.watcher = int(process.stdout.readline())
         process.stdin.write(" ".join(watched.split()) + " \\watch 0.02\n")
         process.stdin.flush()
         return process
 
-    def lags(self, watching):
-        """Milliseconds until each noted head was shown, in order of size."""
+    def lags(self, watching, ended):
+        """Milliseconds until each noted head was shown, in order of size; and of the load that `ended`, the events that
+        were not shown then, and the milliseconds until they were."""
         watching.send_signal(signal.SIGTERM)
         noted = [line.split("|") for line in watching.communicate()[0].splitlines() if line.count("|") == 2]
         noted = [(float(at), int(head), int(shown)) for at, head, shown in noted]
@@ -264,7 +272,10 @@ class Build:
             if next_shown == len(noted):
                 break
             lags.append(max(0.0, noted[next_shown][0] - at) * 1000)
-        return sorted(lags)
+        after = [row for row in noted if row[0] >= ended]
+        last = max(head for _, head, _ in noted)
+        shown_at = next(at for at, _, shown in after if shown >= last)
+        return sorted(lags), last - after[0][2], (shown_at - ended) * 1000
 
     def stop(self):
         for process in reversed(self.processes):
@@ -417,14 +428,14 @@ def measure(options, folder, builds, mock, mock_port, proxy, proxy_port):
                 watching = build.watch_lag()
                 calls = wrk([(target, token) for token in build.merchants], [port for _, port in build.gateways],
                             width, options.seconds, folder)
-                head, shown = build.head(), build.shown()
-                began = time.monotonic()
-                eventually("the requests are shown", lambda: build.shown() >= head, 600)
-                calls["lag"], calls["shown_ms"] = head - shown, (time.monotonic() - began) * 1000
-                time.sleep(0.1)  # until the sampler has seen it
-                lags = build.lags(watching)
-                calls["p99_lag"] = lags[int(len(lags) * 0.99)] if lags else float("nan")
+                ended = time.time()
+                time.sleep(SETTLED_SECONDS)
                 calls["used"] = {part: now - used[part] for part, now in build.used().items()}
+                head = build.head()
+                eventually("the requests are shown", lambda: build.shown() >= head, 600)
+                time.sleep(0.1)  # until the watcher has seen it
+                lags, calls["lag"], calls["shown_ms"] = build.lags(watching, ended)
+                calls["p99_lag"] = lags[int(len(lags) * 0.99)] if lags else float("nan")
                 calls["memory"] = max(memory_mb(process.pid) for process, _ in build.gateways)
                 results.setdefault((build.name, width), []).append(calls)
     print(f"\n{options.rounds} rounds of {options.seconds} s; medians. Gateways {options.gateways}, partitions "
