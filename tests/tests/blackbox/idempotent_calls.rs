@@ -326,6 +326,37 @@ fn a_call_that_never_reached_a_provider_leaves_its_key_free() {
 }
 
 #[test]
+fn a_call_that_its_caller_left_before_it_reached_a_provider_leaves_its_key_free() {
+    run(async {
+        let merchant = Merchant::funded("10").await;
+        let meter = json!({"name": "cancelled", "rate_type": "fixed", "tier_type": "requests",
+                           "tiers": [{"start": 0, "rate": "0.5"}], "service_charge_payer": "merchant",
+                           "on_disconnect": "cancel"});
+        let (meter, customer) = (merchant.meter(meter).await, merchant.customer("5").await);
+        // It takes connections and never greets as a server for TLS, so no connection is ever made.
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("https://{}/", silent.local_addr().unwrap());
+        let request = forward("POST", &url).json(&json!({})).header("Idempotency-Key", "one");
+        let request = request.bearer(&merchant.billing(&customer, &meter));
+        let mut ids = HashSet::new();
+        for gateway in [0, 1] {
+            let mut connection = Connection::open(merchant.instance.gateway(gateway)).await.unwrap();
+            connection.send(&request).await.unwrap();
+            let id = eventually("a further call is open", async || {
+                let opened = merchant.of_kind("request.opened").await;
+                let id = opened.last()?.text("request_id").to_owned();
+                ids.insert(id.clone()).then_some(id)
+            })
+            .await;
+            drop(connection);
+            assert_eq!(merchant.failed_request(&id).await["reason"], "caller_gone");
+        }
+        merchant.nothing_is_held().await;
+        assert_eq!(merchant.balance(&customer).await, "5.0000000000");
+    });
+}
+
+#[test]
 fn a_response_whose_caller_disconnected_is_stored_for_the_next_attempt() {
     run(async {
         let merchant = Merchant::funded("10").await;

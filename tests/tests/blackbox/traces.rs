@@ -105,6 +105,27 @@ fn attributes<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> BTreeM
 }
 
 #[test]
+fn the_idempotency_key_of_a_traced_call_that_was_sent_stays_used() {
+    run(async {
+        let collector = Collector::start().await;
+        let gateway = traced(collector.url(), &[]).await;
+        let merchant = Merchant::funded("10").await;
+        let closing = Instance::shared().await.provider.endpoint(|_| vec![Step::Close]);
+        let request = forward("POST", &closing.url)
+            .bearer(&merchant.secret_key)
+            .header("traceparent", traceparent(&trace_id(&merchant)))
+            .header("Idempotency-Key", "one")
+            .json(&json!({}));
+        let first = send(request.clone(), &gateway).await;
+        assert_eq!(first.status, 502, "{}", first.text());
+        merchant.failed(&first).await;
+        assert!(!collector.trace_of(&first.request_id()).await.is_empty(), "it is traced");
+        send(request, &gateway).await.refused(409, "idempotency_completed");
+        assert_eq!(closing.calls().len(), 1);
+    });
+}
+
+#[test]
 fn every_stage_of_a_call_has_a_span_within_the_callers_trace_and_none_holds_a_secret() {
     run(async {
         let collector = Collector::start().await;

@@ -156,14 +156,15 @@ async fn forward(
     let usage_limit = usage_limit.held(opened.hold, forwarder.app.settings.hold_cap);
     let call = OpenCall::new(partition, request_id, opened, provider);
     let in_flight = InFlight::begin(&forwarder, call, unsent);
-    let (mut connected, mut reading_on) = (true, None);
+    let (mut is_unreached, mut reading_on) = (false, None);
     let timeout = || ApiError::Forward(ForwardError::ProviderTimeout);
     let no_response = || (FailureReason::ProviderGone, ApiError::Forward(ForwardError::ProviderProtocol));
     let too_many_interim_responses = too_many_interim_responses(&mut outgoing);
+    // Once for all who look at it: a second capture would leave this one without a connection.
     let connection = capture_connection(&mut outgoing);
-    outgoing.body_mut().sent_over(connection);
+    outgoing.body_mut().sent_over(connection.clone());
     let mut exchange = trace.exchange(&method, request_to_provider);
-    let sending = exchange.sending(&mut outgoing);
+    let sending = exchange.sending(&connection);
     let response = on_behalf_of(Party(call.merchant_id.ulid().into()), forwarder.client.request(outgoing));
     let response = sending.until(response);
     // The call is sent while its opening commits. Nothing that follows from it is shown before the opening is durable,
@@ -175,7 +176,7 @@ async fn forward(
             Ok(response) if !is_plain(&response) => Err(no_response()),
             Ok(response) => Ok(response),
             Err(error) => {
-                connected = !error.is_connect();
+                is_unreached = error.is_connect();
                 Err(failure(&error, request_id))
             }
         },
@@ -210,7 +211,9 @@ async fn forward(
         Err(failure) => failure,
     };
     drop(reading_on);
-    let closing = idempotent_call.filter(|_| !connected).map(|idempotent_call| idempotent_call.release());
+    // Nothing can have been sent before there is a connection.
+    let is_unreached = is_unreached || connection.connection_metadata().is_none();
+    let closing = idempotent_call.filter(|_| is_unreached).map(|idempotent_call| idempotent_call.release());
     let settlement = match reason {
         FailureReason::CallerGone | FailureReason::ProviderTimeout | FailureReason::Abandoned
             if sent.is_set() =>

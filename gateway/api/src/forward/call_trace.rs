@@ -11,7 +11,7 @@ use farthing_core::ids::RequestId;
 use farthing_telemetry::traces::{KeyValue, Span, Traces};
 use http::request::Parts;
 use http::{Method, Request, StatusCode};
-use hyper_util::client::legacy::connect::{CaptureConnection, capture_connection};
+use hyper_util::client::legacy::connect::CaptureConnection;
 use tracing::Instrument as _;
 
 use super::called_endpoint::CalledEndpoint;
@@ -139,13 +139,12 @@ pub(super) struct Exchange {
 }
 
 impl Exchange {
-    /// Begins to wait for a connection, and then for the head of the response.
-    pub(super) fn sending<B>(&self, outgoing: &mut Request<B>) -> Sending {
+    /// Begins to wait for the `connection`, and then for the head of the response.
+    pub(super) fn sending(&self, connection: &CaptureConnection) -> Sending {
         if !self.provider.is_recording() {
             return Sending(None);
         }
-        let captured = capture_connection(outgoing);
-        Sending(Some((captured, self.provider.child("connect"), self.provider.clone())))
+        Sending(Some((connection.clone(), self.provider.child("connect"), self.provider.clone())))
     }
 
     /// The head of the response has come.

@@ -2,7 +2,6 @@
 //! panics. Their holds would be kept for as long as the gateway lives.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use farthing_core::command::{Failed, Settled};
 use farthing_core::event::FailureReason;
@@ -10,15 +9,13 @@ use farthing_core::idempotency::ClaimId;
 use farthing_core::ids::RequestId;
 use farthing_core::partition::Partition;
 use farthing_log::appender::ClaimEnd;
+use farthing_log::ledger::OPENED_WITHIN;
 use farthing_telemetry::Counted;
 
 use super::forwarder::{Forwarder, OpenCall};
 use super::request_body::Unsent;
 use super::settlement::{Unsettled, leave_unsettled, log_unsettled, until_durable};
 use crate::metrics::CallLabel;
-
-/// After this time no gateway opens a call that was sent to it before.
-const OPENING_IS_TOO_LATE: Duration = Duration::from_secs(15);
 
 /// What is known of the opening of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +42,7 @@ pub(super) fn settle_late(forwarder: &Arc<Forwarder>, call: OpenCall, settled: S
             forwarder.tasks.clone().spawn(async move {
                 let (app, abort) = (&forwarder.app, forwarder.abort.clone());
                 let settling = async {
-                    tokio::time::sleep(OPENING_IS_TOO_LATE).await;
+                    tokio::time::sleep(OPENED_WITHIN).await;
                     until_durable(app, partition, request_id, &settled, None, abort.clone()).await
                 };
                 match abort.run_until_cancelled(settling).await {
@@ -74,7 +71,7 @@ pub(super) fn end_if_open(
     let (app, abort) = (Arc::clone(&forwarder.app), forwarder.abort.clone());
     forwarder.tasks.spawn(async move {
         tokio::select! {
-            () = tokio::time::sleep(OPENING_IS_TOO_LATE) => {}
+            () = tokio::time::sleep(OPENED_WITHIN) => {}
             // At the end of the process the sweeper of another gateway ends it.
             () = abort.cancelled() => return,
         }

@@ -12,6 +12,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use farthing_core::command::{Failed, Refusal, RequestRefusal, SettleRequest, Settled};
 use farthing_core::event::FailureReason;
 use farthing_core::ids::{GatewayId, RequestId};
@@ -20,11 +21,12 @@ use farthing_log::appender;
 use farthing_log::clock::Clock;
 use farthing_log::connect::redacted;
 use farthing_log::leases::LedPartitions;
-use farthing_log::ledger::Ledger;
+use farthing_log::ledger::{Ledger, OPENED_WITHIN};
 use futures_util::future::join_all;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use tokio_postgres::{Client, Row};
 use tokio_util::sync::CancellationToken;
+use ulid::Ulid;
 
 use self::heartbeats::{Heartbeats, NO_LEASE};
 use self::purge::purge;
@@ -53,12 +55,19 @@ WITH RECURSIVE of (gateway_id) AS (
 )
 SELECT gateway_id FROM of WHERE gateway_id IS NOT NULL";
 
-/// Open requests of gateway $2 in partition $1, after the id $3.
+/// Open requests of gateway $2 in partition $1, after the id $3 and before the id $5.
 const OPEN_REQUESTS: &str = "\
 SELECT id FROM ledger.state
 WHERE partition = $1 AND generation = (SELECT h.generation FROM ledger.heads AS h WHERE h.partition = $1)
-    AND kind = 'request' AND gateway_id = $2 AND id > $3
+    AND kind = 'request' AND gateway_id = $2 AND id > $3 AND id < $5
 ORDER BY gateway_id, id LIMIT $4";
+
+/// An open request of gateway $2 in partition $1, of any age.
+const OPEN_REQUEST: &str = "\
+SELECT id FROM ledger.state
+WHERE partition = $1 AND generation = (SELECT h.generation FROM ledger.heads AS h WHERE h.partition = $1)
+    AND kind = 'request' AND gateway_id = $2
+ORDER BY gateway_id, id LIMIT 1";
 
 /// The requests that are read at once.
 const PAGE: i64 = 1_000;
@@ -209,7 +218,8 @@ async fn sweep(
     }
 }
 
-/// Stops at the first request that the ledger cannot end now.
+/// Stops at the first request that the ledger cannot end now. Leaves those whose openings may still be on their way, from a
+/// gateway that cannot announce itself: after its end a call could be opened again.
 async fn end_all(
     db: &Client,
     ledger: &Ledger,
@@ -218,8 +228,9 @@ async fn end_all(
     gateway: &str,
 ) -> Result<(), Error> {
     let mut after = String::new();
+    let before = first_made_at(clock.now() - OPENED_WITHIN).to_string();
     loop {
-        let rows = db.query(OPEN_REQUESTS, &[&partition.number(), &gateway, &after, &PAGE]).await?;
+        let rows = db.query(OPEN_REQUESTS, &[&partition.number(), &gateway, &after, &PAGE, &before]).await?;
         let ids: Vec<String> = rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
         let Some(last) = ids.last().cloned() else { return Ok(()) };
         after = last;
@@ -233,6 +244,11 @@ async fn end_all(
         let end = |id: String| end(ledger, clock, partition, id);
         stream::iter(ids).map(Ok).try_for_each_concurrent(ENDED_AT_ONCE, end).await?;
     }
+}
+
+/// The smallest id that a request of this time can have.
+fn first_made_at(time: DateTime<Utc>) -> RequestId {
+    RequestId::new(Ulid::from_parts(u64::try_from(time.timestamp_millis()).unwrap_or(0), 0))
 }
 
 /// Ends an abandoned request. One that fails for a reason of its own is left to the next round.
@@ -270,8 +286,7 @@ async fn end(ledger: &Ledger, clock: &Clock, partition: Partition, id: String) -
 /// Whether `gateway` has open requests in any partition.
 async fn has_open(db: &Client, ledger: &Ledger, gateway: &str) -> Result<bool, Error> {
     for partition in ledger.partitions().all() {
-        let first = db.query_opt(OPEN_REQUESTS, &[&partition.number(), &gateway, &"", &1_i64]).await?;
-        if first.is_some() {
+        if db.query_opt(OPEN_REQUEST, &[&partition.number(), &gateway]).await?.is_some() {
             return Ok(true);
         }
     }

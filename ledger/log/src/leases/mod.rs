@@ -365,9 +365,13 @@ impl<S: LeaseStore> Leases<S> {
             let started = Instant::now();
             let claimed = session.claim(&holder, &wanted).await?;
             let until = started + self.config.duration * 9 / 10;
-            for (partition, term) in claimed {
-                self.held.insert(partition, term);
-                self.handing_over.remove(&partition);
+            for (partition, term) in &claimed {
+                self.held.insert(*partition, *term);
+                self.handing_over.remove(partition);
+            }
+            // An opening of an earlier term must find the routes of this one before it finds an appender that leads.
+            self.publish(Some(&rows));
+            for (partition, _) in claimed {
                 self.tell(partition, Lease::Held { until });
             }
         }

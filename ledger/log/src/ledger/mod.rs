@@ -31,6 +31,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use self::peer::{Failed, NoReply, Peers, Reply, Request};
+pub use self::recent_calls::OPENED_WITHIN;
 use self::recent_calls::RecentCalls;
 pub(crate) use self::settled::CallLog;
 #[cfg(test)]
@@ -118,12 +119,12 @@ pub struct Ledger {
 
 /// The leader of a partition.
 #[derive(Debug)]
-enum Leader {
-    Here(Appender),
+enum Leader<'a> {
+    Here(&'a Appender),
     There(Elsewhere),
 }
 
-impl Leader {
+impl Leader<'_> {
     /// Its address, if it is another gateway.
     fn address(&self) -> Option<&str> {
         match self {
@@ -300,20 +301,25 @@ impl Ledger {
         may_be_open: &AtomicBool,
     ) -> Result<Early<Opened>, Error> {
         let owner = Some(command.merchant_id);
+        // Every attempt may be followed by another one. Those of this gateway share the command.
+        let command = Arc::new(command);
         let opened = self
             .at_leader(partition, |leader| async {
-                let (command, again) = (command.clone(), may_be_open.load(Ordering::Relaxed));
+                let again = may_be_open.load(Ordering::Relaxed);
                 match leader {
                     // A call that is open already has no commit to wait for.
                     Leader::Here(appender) if again => {
-                        appender.submit(owner, OpenAgain(command)).await.map(Early::known)
+                        let command = OpenAgain(OpenRequest::clone(&command));
+                        appender.submit(owner, command).await.map(Early::known)
                     }
-                    Leader::Here(appender) => appender.submit_early(owner, command).await,
+                    Leader::Here(appender) => appender.submit_early(owner, Arc::clone(&command)).await,
                     Leader::There(leader) if again => {
+                        let command = OpenRequest::clone(&command);
                         self.open_again_there(leader, partition, command).await.map(Early::known)
                     }
                     Leader::There(_) if self.is_cut_off() => Err(away()),
                     Leader::There(leader) => {
+                        let command = OpenRequest::clone(&command);
                         let opened = self.open_there(leader, partition, command.clone(), may_be_open).await?;
                         Ok(self.decided_there(partition, command, opened))
                     }
@@ -331,13 +337,16 @@ impl Ledger {
         claim: Claim,
         may_be_open: &AtomicBool,
     ) -> Result<IdempotentOutcome<Opened>, Error> {
+        let command = Arc::new(command);
         let opened = self
             .at_leader(partition, |leader| async {
                 match leader {
-                    Leader::Here(appender) => appender.open_under_claim(command.clone(), claim.clone()).await,
+                    Leader::Here(appender) => {
+                        appender.open_under_claim(Arc::clone(&command), claim.clone()).await
+                    }
                     Leader::There(_) if self.is_cut_off() => Err(away()),
                     Leader::There(leader) => {
-                        let (command, claim) = (command.clone(), claim.clone());
+                        let (command, claim) = (OpenRequest::clone(&command), claim.clone());
                         self.open_under_claim_there(leader, partition, command, claim, may_be_open).await
                     }
                 }
@@ -358,15 +367,15 @@ impl Ledger {
         closing: Option<(ClaimId, ClaimEnd)>,
         may_have_ended: &AtomicBool,
     ) -> Result<(), Error> {
-        let request_id = command.request_id;
+        let (request_id, command) = (command.request_id, Arc::new(command));
         // Whoever waits for the opening may confirm it between the refusal of the settlement and the look at it here.
         let was_unconfirmed = self.unconfirmed.contains(request_id);
-        let ended = self.settle_once(partition, command.clone(), closing.clone(), may_have_ended).await;
+        let ended = self.settle_once(partition, &command, closing.as_ref(), may_have_ended).await;
         match ended {
             Err(Error::Refused(refusal))
                 if was_unconfirmed && self.is_opened_again(partition, request_id, &refusal).await? =>
             {
-                self.settle_once(partition, command, closing, may_have_ended).await
+                self.settle_once(partition, &command, closing.as_ref(), may_have_ended).await
             }
             ended => ended,
         }
@@ -376,20 +385,20 @@ impl Ledger {
     async fn settle_once(
         &self,
         partition: Partition,
-        command: SettleRequest,
-        closing: Option<(ClaimId, ClaimEnd)>,
+        command: &Arc<SettleRequest>,
+        closing: Option<&(ClaimId, ClaimEnd)>,
         may_have_ended: &AtomicBool,
     ) -> Result<(), Error> {
         let request_id = command.request_id;
         let ended = self
             .at_leader(partition, |leader| async {
-                let (command, closing) = (command.clone(), closing.clone());
-                match (leader, closing) {
-                    (Leader::Here(appender), None) => appender.settle(command).await,
+                match (leader, closing.cloned()) {
+                    (Leader::Here(appender), None) => appender.settle(Arc::clone(command)).await,
                     (Leader::Here(appender), Some((claim_id, end))) => {
-                        appender.submit_closing(command, claim_id, request_id, end).await
+                        appender.submit_closing(Arc::clone(command), claim_id, request_id, end).await
                     }
                     (Leader::There(leader), closing) => {
+                        let command = SettleRequest::clone(command);
                         self.settle_there(leader, partition, command, closing, may_have_ended).await
                     }
                 }
@@ -401,7 +410,7 @@ impl Ledger {
         match ended {
             Err(Error::Refused(Refusal::Request(RequestRefusal::NotOpen)))
                 if may_have_ended.load(Ordering::Relaxed)
-                    && settled::is_settled(&*self.log, partition, &command).await? =>
+                    && settled::is_settled(&*self.log, partition, command).await? =>
             {
                 Ok(())
             }
@@ -468,7 +477,11 @@ impl Ledger {
     }
 
     /// Runs `attempt` at the leader of `partition`, and again at the next one if it has moved.
-    async fn at_leader<T, F>(&self, partition: Partition, attempt: impl Fn(Leader) -> F) -> Result<T, Error>
+    async fn at_leader<'a, T, F>(
+        &'a self,
+        partition: Partition,
+        attempt: impl Fn(Leader<'a>) -> F,
+    ) -> Result<T, Error>
     where
         F: Future<Output = Result<T, Error>>,
     {
@@ -491,21 +504,32 @@ impl Ledger {
     }
 
     /// The leader of `partition`. Waits for one until `deadline`.
-    async fn leader(&self, partition: Partition, deadline: Instant) -> Result<Leader, Error> {
+    async fn leader(&self, partition: Partition, deadline: Instant) -> Result<Leader<'_>, Error> {
+        let known = self.known_leader(partition, &self.routes.borrow());
+        if let Some(known) = known {
+            return known;
+        }
         let mut routes = self.routes.clone();
         loop {
-            let known = Arc::clone(&routes.borrow_and_update());
-            match known.of(partition) {
-                Route::Here(_) => return Ok(Leader::Here(self.appender(partition).clone())),
-                Route::There(leader) => return Ok(Leader::There(leader.clone())),
-                Route::Unknown if !known.is_current() => return Err(away()),
-                Route::Unknown => {}
+            let known = self.known_leader(partition, &routes.borrow_and_update());
+            if let Some(known) = known {
+                return known;
             }
             match tokio::time::timeout_at(deadline, routes.changed()).await {
                 Ok(Ok(())) => {}
                 Ok(Err(_)) => return Err(Error::Unavailable("the ledger has stopped".to_owned())),
                 Err(_) => return Err(no_leader()),
             }
+        }
+    }
+
+    /// The leader of `partition` by `routes`; an error if none can be known, and `None` if one is waited for.
+    fn known_leader(&self, partition: Partition, routes: &Routes) -> Option<Result<Leader<'_>, Error>> {
+        match routes.of(partition) {
+            Route::Here(_) => Some(Ok(Leader::Here(self.appender(partition)))),
+            Route::There(leader) => Some(Ok(Leader::There(leader.clone()))),
+            Route::Unknown if !routes.is_current() => Some(Err(away())),
+            Route::Unknown => None,
         }
     }
 

@@ -1,12 +1,15 @@
 //! What a leader remembers of the calls of other gateways for a short time: an opening that was delayed on its way must not
 //! open its call a second time. The leader may have forgotten the state of the call meanwhile.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use farthing_core::ids::RequestId;
 use tokio::time::Instant;
+
+/// When no gateway opens a call any more that began so long ago: its opening is sent for 8 s, and is too late 5 s after that.
+pub const OPENED_WITHIN: Duration = Duration::from_secs(15);
 
 /// How long a call is remembered: longer than an opening may be delayed.
 const REMEMBERED: Duration = Duration::from_secs(30);
@@ -44,7 +47,7 @@ impl RecentCalls {
 
     /// A call that was asked to end has not: its opening is lost.
     pub(super) fn lost(&self, request_id: RequestId) {
-        self.lock().ended.ids.remove(&request_id);
+        self.lock().ended.since.remove(&request_id);
     }
 
     /// The opening of a call is sent again: its sender waits for the first one no more.
@@ -56,16 +59,17 @@ impl RecentCalls {
 impl Calls {
     /// Whether an opening that arrives now could open its call a second time.
     pub(super) fn has_passed(&self, request_id: RequestId, attempt: Attempt) -> bool {
-        let is_superseded = attempt == Attempt::First && self.opened_again.ids.contains(&request_id);
-        is_superseded || self.ended.ids.contains(&request_id)
+        let is_superseded = attempt == Attempt::First && self.opened_again.contains(request_id);
+        is_superseded || self.ended.contains(request_id)
     }
 }
 
 /// Calls of the last [`REMEMBERED`].
 #[derive(Debug, Default)]
 struct Recent {
-    ids: HashSet<RequestId>,
-    /// The same, oldest first.
+    /// When each was noted last.
+    since: HashMap<RequestId, Instant>,
+    /// What was noted, oldest first.
     order: VecDeque<(Instant, RequestId)>,
 }
 
@@ -76,11 +80,17 @@ impl Recent {
             && now.duration_since(since) > REMEMBERED
         {
             self.order.pop_front();
-            self.ids.remove(&id);
+            if self.since.get(&id) == Some(&since) {
+                self.since.remove(&id);
+            }
         }
-        if self.ids.insert(request_id) {
+        if self.since.insert(request_id, now) != Some(now) {
             self.order.push_back((now, request_id));
         }
+    }
+
+    fn contains(&self, request_id: RequestId) -> bool {
+        self.since.contains_key(&request_id)
     }
 }
 
@@ -104,6 +114,22 @@ mod tests {
         tokio::time::advance(REMEMBERED).await;
         calls.end(id(3));
         assert!(!has_ended(1) && has_ended(2), "those that are too old are forgotten");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_end_is_remembered_from_its_last_attempt_on() {
+        for is_lost_between in [false, true] {
+            let calls = RecentCalls::default();
+            calls.end(id(1));
+            if is_lost_between {
+                calls.lost(id(1));
+            }
+            tokio::time::advance(REMEMBERED * 9 / 10).await;
+            calls.end(id(1));
+            tokio::time::advance(REMEMBERED / 5).await;
+            calls.end(id(2));
+            assert!(calls.lock().has_passed(id(1), Attempt::Checked), "{is_lost_between}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -23,17 +23,13 @@ use super::gateway::{GATEWAYS, Gateways, Process};
 use super::keys::{failed_call, opened};
 use super::merchant::{NOW, issue, merchant_id, server_key};
 use crate::leases::Route;
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, OPENED_WITHIN};
 
 /// Reference ids and idempotency keys that clients compete for, of each.
 const CONTESTED: u32 = 100;
 
 /// The longest time until a client tries again at another gateway, in milliseconds.
 const LOOKUP_MS: u64 = 100;
-
-/// How long a call has been open at least when it is given up for its gateway, as the sweeper does: longer than an opening
-/// may be on its way.
-const ABANDONED_AFTER: Duration = Duration::from_secs(15);
 
 /// What the caller of a command knows when it was answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -354,9 +350,9 @@ impl Client {
         self.book.note(&format!("{customer_id}/created"), answer);
     }
 
-    /// A call that may be open, and has been for a while.
+    /// A call that may be open, and has been for as long as the sweeper waits.
     pub(super) fn pick_abandoned(&mut self) -> Option<RequestId> {
-        let is_old = |since: &Instant| since.elapsed() >= ABANDONED_AFTER;
+        let is_old = |since: &Instant| since.elapsed() >= OPENED_WITHIN;
         self.pick(|entries| {
             entries.in_flight.iter().filter(|(_, at)| is_old(at)).map(|(id, _)| *id).collect()
         })
