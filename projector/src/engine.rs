@@ -38,10 +38,6 @@ const ROWS_PER_EVENT: usize = 10;
 /// How long a checkpoint may lag behind events that change no row of its read model. Readers do not wait for it, but for
 /// the idle span. After a restart these events are read again.
 const IDLE_CHECKPOINT: Duration = Duration::from_secs(1);
-/// The number of events after which a transaction counts as full: about what the tail reads at once, unless they are long.
-const FULL_EVENTS: usize = 2_000;
-/// The shortest time between two transactions that are not full, so that a busy log fills larger batches.
-const WRITE_INTERVAL: Duration = Duration::from_millis(40);
 /// The first and the longest wait after a failure.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 /// The wait after an event that cannot be read, which needs another version of the program.
@@ -285,11 +281,7 @@ async fn follow<P: Projection>(
             // Before they are written: what is projected again is reported again, and none is left out.
             raise_alarms(&batches, progress);
             generation.write(&batches, &seen).await?;
-            let is_full = events < page.len() || events >= FULL_EVENTS.min(*max_events);
             *max_events = MAX_EVENTS.min(*max_events * 2);
-            if !is_full {
-                tokio::time::sleep_until(written_at + WRITE_INTERVAL).await;
-            }
             written_at = Instant::now();
         } else {
             idle_spans.add(P::MODEL, version, &generation.positions, &seen);

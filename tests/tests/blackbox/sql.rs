@@ -333,6 +333,71 @@ fn every_statement_stands_in_a_constant() {
 }
 
 #[test]
+fn a_statement_for_several_partitions_appends_where_the_head_is_as_expected_and_nowhere_else() {
+    run(async {
+        let all = statements::of_the_program().statements;
+        let is_it = |name: &str| name == "ledger/log/src/appender/append_statement.rs APPEND_EVENTS";
+        let append = &all.iter().find(|statement| is_it(&statement.name)).unwrap().sql;
+        let mut sql = Log::open(&filled().await.url).await.sql;
+        // It is rolled back.
+        let sql = sql.transaction().await.unwrap();
+        let heads = "SELECT partition, position, epoch, shape, hash FROM ledger.heads ORDER BY partition";
+        let before = sql.query(heads, &[]).await.unwrap();
+        assert!(before.len() >= 4);
+        let partitions: Vec<i16> = before.iter().take(4).map(|head| head.get(0)).collect();
+        let mut positions: Vec<i64> = before.iter().take(4).map(|head| head.get(1)).collect();
+        let mut epochs: Vec<i64> = before.iter().take(4).map(|head| head.get(2)).collect();
+        positions[1] -= 1;
+        epochs[2] += 1;
+        let hashes: Vec<Vec<u8>> = (1..=4).map(|byte| vec![byte; 32]).collect();
+        let (counts, now) = (vec![1_i32; 4], vec![chrono::Utc::now(); 4]);
+        let (writers, lines) = (vec!["a test"; 4], vec![b"{}".to_vec(); 4]);
+        let append = async |shape: i64| {
+            let rows = sql
+                .query(
+                    append.as_str(),
+                    &[
+                        &partitions,
+                        &positions,
+                        &epochs,
+                        &counts,
+                        &hashes,
+                        &now,
+                        &writers,
+                        &lines,
+                        &hashes,
+                        &shape,
+                    ],
+                )
+                .await
+                .unwrap();
+            let mut appended: Vec<i16> = rows.iter().map(|row| row.get(0)).collect();
+            appended.sort_unstable();
+            appended
+        };
+        let shape: i64 = before[0].get(3);
+        assert_eq!(append(shape + 1).await, Vec::<i16>::new(), "another shape of states");
+        assert_eq!(append(shape).await, [partitions[0], partitions[3]]);
+        assert_eq!(append(shape).await, Vec::<i16>::new(), "the same again");
+        let after = sql.query(heads, &[]).await.unwrap();
+        for (at, (before, after)) in before.iter().zip(&after).enumerate() {
+            let has_moved = at == 0 || at == 3;
+            let position: i64 = before.get(1);
+            assert_eq!(after.get::<_, i64>(1), position + i64::from(has_moved), "{at}");
+            let hash: Vec<u8> = if has_moved { hashes[at].clone() } else { before.get(4) };
+            assert_eq!(after.get::<_, Vec<u8>>(4), hash, "{at}");
+            let batch = "SELECT count, writer, events, hashes FROM ledger.batches WHERE partition = $1 AND first_position > $2";
+            let rows = sql.query(batch, &[&before.get::<_, i16>(0), &position]).await.unwrap();
+            assert_eq!(rows.len(), usize::from(has_moved), "{at}");
+            for row in rows {
+                let written = (row.get(0), row.get(1), row.get(2), row.get(3));
+                assert_eq!(written, (1_i32, "a test", b"{}".to_vec(), hashes[at].clone()));
+            }
+        }
+    });
+}
+
+#[test]
 fn every_statement_can_be_prepared_and_none_scans_a_large_table() {
     run(async {
         let Filled { url, large } = filled().await;

@@ -7,6 +7,7 @@ use chrono::{DateTime, Utc};
 use super::MAX_BATCH_BYTES;
 use crate::chain::{self, HASH_BYTES, Hash, Link};
 use crate::claims::Changes;
+use crate::record::LineWriter;
 use crate::{directory, record};
 use farthing_core::command::{PersonalChange, PersonalData};
 use farthing_core::event::Fact;
@@ -83,8 +84,11 @@ pub(super) struct AppendBatch {
     /// The hash of the last event; before it is sealed, that of the event before the batch.
     pub(super) last_hash: Hash,
     pub(super) count: i32,
-    /// The lines of the events, separated by line feeds.
+    /// The lines of the events, separated by line feeds; empty before it is sealed.
     pub(super) events: String,
+    /// The same, before it is sealed.
+    unsealed: Vec<u8>,
+    lines: LineWriter,
     /// The hashes of the events, one after the other.
     pub(super) hashes: Vec<u8>,
     /// The keys and positions of the facts that `ledger.facts` indexes.
@@ -106,6 +110,8 @@ impl AppendBatch {
             last_hash: hash,
             count: 0,
             events: String::new(),
+            unsealed: Vec::new(),
+            lines: LineWriter::default(),
             hashes: Vec::new(),
             indexed: (Vec::new(), Vec::new()),
             directory: (Vec::new(), Vec::new()),
@@ -115,12 +121,20 @@ impl AppendBatch {
         }
     }
 
+    /// Whether nothing but events is written: none that `ledger.facts` or the directory has, nor anything beside the log.
+    pub(super) fn is_events_alone(&self) -> bool {
+        let Changes { put, answered, released } = &self.claims.changes;
+        let has_claims = !(put.is_empty() && answered.is_empty() && released.is_empty());
+        let has_entries = !(self.indexed.0.is_empty() && self.directory.1.is_empty());
+        self.count > 0 && !has_entries && self.personal.is_empty() && !has_claims
+    }
+
     /// Writes `fact`.
     pub(super) fn push(&mut self, fact: &Fact) {
         if self.count > 0 {
-            self.events.push('\n');
+            self.unsealed.push(b'\n');
         }
-        let key = record::write(fact, &mut self.events);
+        let key = self.lines.write(fact, &mut self.unsealed);
         self.count += 1;
         self.last_position += 1;
         if record::is_indexed(&fact.event) {
@@ -141,7 +155,7 @@ impl AppendBatch {
 
     /// The bytes of its events, personal data and stored answers.
     pub(super) fn bytes(&self) -> usize {
-        self.events.len() + self.personal_bytes + self.claims.answer_bytes
+        self.unsealed.len() + self.events.len() + self.personal_bytes + self.claims.answer_bytes
     }
 
     /// Whether it takes no further command, because of its bytes.
@@ -156,7 +170,9 @@ impl AppendBatch {
         if self.count == 0 {
             return;
         }
+        self.events = String::from_utf8(std::mem::take(&mut self.unsealed)).expect("lines are UTF-8");
         let first_position = self.last_position - i64::from(self.count) + 1;
+        self.hashes.reserve_exact(HASH_BYTES * usize::try_from(self.count).unwrap_or_default());
         for (position, line) in (first_position..).zip(self.events.split('\n')) {
             let (recorded_at, writer) = (self.recorded_at, &self.writer);
             let link = Link { position, recorded_at, writer, record: line };
@@ -193,9 +209,20 @@ mod tests {
     use crate::chain::GENESIS;
     use farthing_core::event::{ClockAdvanced, Event, MerchantEvent};
     use farthing_core::ids::MerchantId;
+    use ulid::Ulid;
 
     fn batch() -> AppendBatch {
         AppendBatch::after(0, GENESIS, "a test".to_owned())
+    }
+
+    fn fact(merchant: u128, occurred_at: DateTime<Utc>) -> Fact {
+        let merchant_id = MerchantId::new(Ulid(merchant));
+        let event = Event::Merchant(MerchantEvent::ClockAdvanced(ClockAdvanced {
+            merchant_id,
+            seconds: 7,
+            ahead_seconds: 7,
+        }));
+        Fact { merchant_id, occurred_at, event }
     }
 
     fn id() -> ClaimId {
@@ -210,18 +237,13 @@ mod tests {
     fn the_bytes_of_a_batch_are_those_of_its_events_personal_data_and_answers() {
         let mut batch = batch();
         assert_eq!(batch.bytes(), 0);
-        let merchant_id: MerchantId = "mer_00000000000000000000000001".parse().unwrap();
-        let event = Event::Merchant(MerchantEvent::ClockAdvanced(ClockAdvanced {
-            merchant_id,
-            seconds: 7,
-            ahead_seconds: 7,
-        }));
-        let fact = Fact { merchant_id, occurred_at: DateTime::UNIX_EPOCH, event };
+        let fact = fact(1, DateTime::UNIX_EPOCH);
         for _ in 0..2 {
             batch.push(&fact);
         }
-        let events = batch.events.len();
-        assert!(events > 0);
+        let mut line = String::new();
+        record::write(&fact, &mut line);
+        let events = 2 * line.len() + 1;
         assert_eq!(batch.bytes(), events);
 
         let customer_id: CustomerId = "con_00000000000000000000000001".parse().unwrap();
@@ -241,6 +263,36 @@ mod tests {
         batch.claims.answer(id(), request_id(), vec![0; 1_000].into());
         batch.claims.release(id(), request_id());
         assert_eq!(batch.bytes(), events + 12 + 1_100);
+        batch.seal();
+        assert_eq!(batch.bytes(), events + 12 + 1_100, "as many when it is sealed");
+    }
+
+    #[test]
+    fn a_sealed_batch_has_the_lines_of_its_events_and_their_chain() {
+        let later = DateTime::UNIX_EPOCH + chrono::TimeDelta::milliseconds(1);
+        let facts = [(1, DateTime::UNIX_EPOCH), (1, DateTime::UNIX_EPOCH), (1, later), (2, later)]
+            .map(|(merchant, at)| fact(merchant, at));
+        let mut batch = batch();
+        batch.seal();
+        assert!(batch.is_empty() && batch.events.is_empty() && batch.hashes.is_empty());
+        for fact in &facts {
+            batch.push(fact);
+        }
+        batch.seal();
+        let (mut previous, mut hashes) = (GENESIS, Vec::new());
+        let lines: Vec<_> = (1..)
+            .zip(&facts)
+            .map(|(position, fact)| {
+                let mut record = String::new();
+                record::write(fact, &mut record);
+                let (recorded_at, writer) = (batch.recorded_at, batch.writer.as_str());
+                previous = chain::hash(&previous, &Link { position, recorded_at, writer, record: &record });
+                hashes.extend_from_slice(&previous);
+                record
+            })
+            .collect();
+        assert_eq!(batch.events, lines.join("\n"));
+        assert_eq!((batch.hashes, batch.last_hash, batch.last_position), (hashes, previous, 4));
     }
 
     #[test]

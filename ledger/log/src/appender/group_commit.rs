@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use tokio_postgres::{Client, Error, Statement};
 use tokio_util::task::TaskTracker;
 
-use super::append_statement::{APPEND, execute, try_execute};
+use super::append_statement::{APPEND, APPEND_EVENTS, append_events, execute, try_execute};
 use super::batch::AppendBatch;
 use super::session::set_up;
 use super::store::{ATTEMPT_TIMEOUT, Head, StoreError, StoreResult};
@@ -28,6 +28,9 @@ const MAX_GROUP: usize = 30;
 
 /// The most bytes of the batches in a transaction of several. The others wait for it.
 const MAX_GROUP_BYTES: usize = 8 * 1024 * 1024;
+
+/// The most bytes of batches that are appended by one statement, which keeps their lines in the memory of Postgres.
+const MAX_STATEMENT_BYTES: usize = 2 * 1024 * 1024;
 
 /// A transaction that waits for a head, or for this process, keeps the other heads locked meanwhile: no longer than this,
 /// which is less than a lease. An append that waits for its head is then executed alone.
@@ -99,7 +102,7 @@ async fn run(
         // A leader that has given up looks its batch up, which is then not in the log.
         waiting.retain(|append: &Append| !append.reply.is_closed());
         let mut group = take_group(&mut waiting);
-        // Heads are locked in one order everywhere.
+        // Heads are locked in one order, but that those with events alone come first. A deadlock is an error of a statement.
         group.sort_unstable_by_key(|append| append.partition);
         // It may have been lost since the last commit.
         let open = match connection.take().filter(|open: &Connection| !open.client.is_closed()) {
@@ -139,6 +142,26 @@ fn take_group(waiting: &mut VecDeque<Append>) -> Vec<Append> {
     group
 }
 
+/// Brings the batches that one statement appends to the front of `group`, in their order, and returns their number. One alone
+/// is appended like any other.
+fn events_at_once(group: &mut Vec<Append>) -> usize {
+    let mut bytes = 0;
+    let is_first = |append: &Append| {
+        let fits = append.batch.is_events_alone() && bytes + append.batch.bytes() <= MAX_STATEMENT_BYTES;
+        bytes += if fits { append.batch.bytes() } else { 0 };
+        fits
+    };
+    let are_first: Vec<bool> = group.iter().map(is_first).collect();
+    let count = are_first.iter().filter(|is_first| **is_first).count();
+    if count < 2 {
+        return 0;
+    }
+    let (first, others): (Vec<_>, Vec<_>) =
+        group.drain(..).zip(are_first).partition(|(_, is_first)| *is_first);
+    group.extend(first.into_iter().chain(others).map(|(append, _)| append));
+    count
+}
+
 /// Answers that it is not known whether these are appended.
 fn end_all(appends: impl Iterator<Item = Append>, why: &str) {
     for append in appends {
@@ -147,10 +170,31 @@ fn end_all(appends: impl Iterator<Item = Append>, why: &str) {
     }
 }
 
-/// A connection with the statement.
+/// A connection with the statements.
 struct Connection {
     client: Client,
     append: Statement,
+    append_events: Statement,
+}
+
+/// How the batches of events alone are appended.
+#[derive(Debug, Clone, Copy)]
+enum EventsAlone {
+    /// By one statement for all of them.
+    AtOnce,
+    /// Each by a statement of its own, which tells which one failed.
+    OneByOne,
+}
+
+/// The end of a transaction for a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Together {
+    /// Each append is answered: all are committed, or it is not known.
+    Answered,
+    /// It was rolled back because the one that is now the last failed. None is answered.
+    LastFailed,
+    /// It was rolled back because one of those that a statement appends at once failed. None is answered.
+    SomeFailed,
 }
 
 impl Connection {
@@ -159,7 +203,8 @@ impl Connection {
             let client = connect::connect(database_url, role).await?;
             set_up(&client).await?;
             let append = client.prepare(APPEND).await?;
-            Ok(Self { client, append })
+            let append_events = client.prepare(APPEND_EVENTS).await?;
+            Ok(Self { client, append, append_events })
         };
         let timeout = || StoreError::Other("Postgres does not answer".to_owned());
         tokio::time::timeout(ATTEMPT_TIMEOUT, opened).await.map_err(|_| timeout())?
@@ -169,7 +214,12 @@ impl Connection {
     async fn commit(&self, group: &mut Vec<Append>, metrics: &LedgerMetrics) {
         let mut was_tried = false;
         if group.len() > 1 {
-            if self.commit_together(group, metrics).await {
+            let mut together = self.commit_together(group, metrics, EventsAlone::AtOnce).await;
+            if together == Together::SomeFailed {
+                group.sort_unstable_by_key(|append| append.partition);
+                together = self.commit_together(group, metrics, EventsAlone::OneByOne).await;
+            }
+            if together == Together::Answered {
                 return;
             }
             was_tried = true;
@@ -186,44 +236,68 @@ impl Connection {
         }
     }
 
-    /// Commits all appends of `group` in one transaction and answers them; `false` if it was rolled back because one failed,
-    /// and none is answered. The one that failed is then the last.
-    async fn commit_together(&self, group: &mut Vec<Append>, metrics: &LedgerMetrics) -> bool {
+    /// Commits all appends of `group` in one transaction and answers them, or none of them.
+    async fn commit_together(
+        &self,
+        group: &mut Vec<Append>,
+        metrics: &LedgerMetrics,
+        events_alone: EventsAlone,
+    ) -> Together {
         let started = Instant::now();
-        let appends = group.iter().map(|Append { partition, expected, batch, .. }| {
+        let first_count = match events_alone {
+            EventsAlone::AtOnce => events_at_once(group),
+            EventsAlone::OneByOne => 0,
+        };
+        let (first, others) = group.split_at(first_count);
+        let first: Vec<_> =
+            first.iter().map(|append| (append.partition, append.expected, &*append.batch)).collect();
+        let at_once = async {
+            match first.as_slice() {
+                [] => Ok(Vec::new()),
+                batches => append_events(&self.client, &self.append_events, batches).await,
+            }
+        };
+        let one_by_one = others.iter().map(|Append { partition, expected, batch, .. }| {
             try_execute(&self.client, &self.append, *partition, *expected, batch)
         });
         // The statements are sent in this order, without a wait for the replies.
-        let (begun, appended, committed) = tokio::join!(
+        let (begun, at_once, appended, committed) = tokio::join!(
             biased;
             self.client.batch_execute(BEGIN),
-            join_all(appends),
+            at_once,
+            join_all(one_by_one),
             self.client.batch_execute("COMMIT"),
         );
+        let (at_once, failure) = match at_once {
+            Ok(at_once) => (at_once, None),
+            Err(error) => (Vec::new(), Some(error)),
+        };
         match begun.and(committed) {
-            Ok(()) if appended.iter().all(Result::is_ok) => {
+            Ok(()) if failure.is_none() && appended.iter().all(Result::is_ok) => {
+                let appended: Vec<_> = at_once.into_iter().map(Ok).chain(appended).collect();
                 let count = appended.iter().filter(|appended| matches!(appended, Ok(true))).count();
                 count_commit(metrics, started, count);
                 for (append, appended) in group.drain(..).zip(appended) {
                     let _ = append.reply.send(appended.map_err(StoreError::from));
                 }
-                true
+                Together::Answered
             }
+            // After an error in the transaction, Postgres rolls back when it is told to commit.
+            Ok(()) if failure.as_ref().is_some_and(is_of_statement) => Together::SomeFailed,
             Ok(()) => {
-                // After an error in the transaction, Postgres rolls back when it is told to commit.
                 let failed =
                     appended.iter().position(|appended| appended.as_ref().is_err_and(is_of_statement));
                 if let Some(failed) = failed {
-                    let failed = group.remove(failed);
+                    let failed = group.remove(first_count + failed);
                     group.push(failed);
-                    return false;
+                    return Together::LastFailed;
                 }
                 end_all(group.drain(..), "a reply of Postgres cannot be read");
-                true
+                Together::Answered
             }
             Err(error) => {
                 end_all(group.drain(..), &StoreError::from(error).to_string());
-                true
+                Together::Answered
             }
         }
     }
@@ -249,6 +323,31 @@ mod tests {
     use farthing_core::idempotency::ClaimId;
 
     const MIB: usize = 1024 * 1024;
+
+    /// An append to this partition of a batch with so many bytes of events and nothing else.
+    fn append_events(partition: i16, bytes: usize) -> Append {
+        let mut batch = AppendBatch::after(0, GENESIS, "a test".to_owned());
+        (batch.count, batch.events) = (1, "x".repeat(bytes));
+        let (partition, expected) =
+            (Partition::new(partition), Head { position: 0, hash: GENESIS, epoch: 1 });
+        Append { partition, expected, batch: Arc::new(batch), reply: oneshot::channel().0 }
+    }
+
+    #[test]
+    fn batches_of_events_alone_come_first_if_there_are_several_and_they_are_short() {
+        let in_order = |mut group: Vec<Append>| {
+            let count = events_at_once(&mut group);
+            let order: Vec<_> = group.iter().map(|append| append.partition.number()).collect();
+            (count, order)
+        };
+        let mixed = || vec![append(0, 1), append_events(1, 1), append(2, 1), append_events(3, 1)];
+        assert_eq!(in_order(mixed()), (2, vec![1, 3, 0, 2]));
+        assert_eq!(in_order(mixed().into_iter().take(3).collect()), (0, vec![0, 1, 2]), "one alone");
+        let long = MAX_STATEMENT_BYTES / 2 + 1;
+        let long = vec![append_events(0, long), append_events(1, long), append_events(2, 1), append(3, 1)];
+        assert_eq!(in_order(long), (2, vec![0, 2, 1, 3]));
+        assert_eq!(in_order(Vec::new()), (0, vec![]));
+    }
 
     /// An append to this partition of a batch with so many bytes.
     fn append(partition: i16, bytes: usize) -> Append {

@@ -16,8 +16,9 @@ use crate::reader::{Error, Reader};
 /// The longest wait for new events without a wake-up notification.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The shortest time between two reads at the end of the log, so that a read of a busy log finds many events.
-const READ_INTERVAL: Duration = Duration::from_millis(20);
+/// The shortest time between two reads at the end of the log, so that a read of a busy log finds many events. Those who
+/// follow need no pause of their own: they get what each read finds at once.
+const READ_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The connection that reads new events, and the wake-up notifications.
 #[derive(Debug)]
