@@ -6,6 +6,7 @@ use std::str::FromStr;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use ulid::Ulid;
+use zeroize::Zeroize;
 
 /// The text is not an id of the expected kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -151,22 +152,69 @@ id! {
 /// millisecond are far apart, too: the id of a webhook's event is the sum of the webhook's id and a position.
 #[derive(Debug, Default)]
 pub struct Mint {
-    last: std::sync::Mutex<Ulid>,
+    minting: std::sync::Mutex<Minting>,
+}
+
+#[derive(Debug, Default)]
+struct Minting {
+    last: Ulid,
+    random: Random,
 }
 
 impl Mint {
     /// A new ULID for the instant `now`, greater than every earlier one of this mint.
     pub fn next(&self, now: DateTime<Utc>) -> Ulid {
         let ms = u64::try_from(now.timestamp_millis()).unwrap_or(0);
-        let mut random = [0_u8; 16];
-        getrandom::fill(&mut random).expect("the operating system has randomness");
-        let random = u128::from_be_bytes(random);
+        let mut minting = self.minting.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let Minting { last, random } = &mut *minting;
+        let random = random.number();
         let fresh = Ulid::from_parts(ms, random);
         // The 48 bits that the fresh one leaves unused.
         let step = (random >> Ulid::RAND_BITS) + 1;
-        let mut last = self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         *last = if fresh > *last { fresh } else { last.0.checked_add(step).map_or(fresh, Ulid) };
         *last
+    }
+}
+
+/// The random bytes of one id.
+const ID_BYTES: usize = size_of::<u128>();
+
+/// The random bytes that are read from the operating system at once.
+const READ_BYTES: usize = 64 * ID_BYTES;
+
+/// Random numbers of the operating system, read for many ids at once. Each is used once, and its bytes are overwritten
+/// before it is handed out.
+struct Random {
+    bytes: [u8; READ_BYTES],
+    used: usize,
+}
+
+impl Random {
+    fn number(&mut self) -> u128 {
+        if self.used >= READ_BYTES {
+            getrandom::fill(&mut self.bytes).expect("the operating system has randomness");
+            self.used = 0;
+        }
+        let unused = &mut self.bytes[self.used..];
+        let bytes = unused.first_chunk_mut::<ID_BYTES>().expect("whole numbers of bytes of an id are unused");
+        let number = u128::from_be_bytes(*bytes);
+        bytes.zeroize();
+        self.used += ID_BYTES;
+        number
+    }
+}
+
+/// Without any bytes: the first ones are read with the first number.
+impl Default for Random {
+    fn default() -> Self {
+        Self { bytes: [0; READ_BYTES], used: READ_BYTES }
+    }
+}
+
+/// Does not show the bytes: they foretell ids.
+impl fmt::Debug for Random {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Random").finish_non_exhaustive()
     }
 }
 
@@ -196,6 +244,33 @@ mod tests {
         let now = DateTime::from_timestamp_millis(1_777_000_000_000).unwrap();
         let ids: Vec<_> = (0..1000).map(|_| mint.next(now)).collect();
         assert!(ids.windows(2).all(|pair| pair[0] < pair[1]));
+    }
+
+    #[test]
+    fn each_random_number_is_used_once_and_then_overwritten() {
+        let mut random = Random::default();
+        assert_eq!(random.used, READ_BYTES, "nothing is read before it is needed");
+        let mut seen = std::collections::HashSet::new();
+        for number in 0..1000 {
+            assert!(seen.insert(random.number()));
+            assert_eq!(random.used, (number * ID_BYTES) % READ_BYTES + ID_BYTES);
+            assert!(random.bytes[..random.used].iter().all(|byte| *byte == 0));
+            let mut unused = random.bytes[random.used..].chunks(ID_BYTES);
+            assert!(unused.all(|bytes| bytes.iter().any(|byte| *byte != 0)));
+        }
+        assert_eq!(format!("{random:?}"), "Random { .. }");
+    }
+
+    #[test]
+    fn ids_of_a_later_millisecond_are_random_in_all_their_bits() {
+        let mint = Mint::default();
+        let ids = (0..1000).map(|ms| mint.next(DateTime::from_timestamp_millis(ms).unwrap()));
+        let ids: Vec<_> = ids.collect();
+        assert!(ids.iter().zip(0..).all(|(id, ms)| id.timestamp_ms() == ms));
+        for bit in 0..Ulid::RAND_BITS {
+            let set = ids.iter().filter(|id| (id.random() >> bit) & 1 == 1).count();
+            assert!((350..650).contains(&set), "bit {bit} is set in {set} of 1000");
+        }
     }
 
     #[test]

@@ -30,6 +30,7 @@ pub mod spending;
 pub mod state;
 pub mod statement;
 mod text;
+mod time_text;
 pub mod token_bucket;
 pub mod usage;
 pub mod wide_sum;

@@ -28,6 +28,9 @@ pub enum Error {
 /// An amount of US dollars with ten fractional digits.
 ///
 /// On the wire and in the log it is a decimal string with exactly ten fractional digits.
+///
+/// Every constructor normalizes the decimal and keeps it within ±[`Amount::MAX`]: it has no trailing fractional zeros, and
+/// zero has neither scale nor sign. The short cuts for zero rely on it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Amount(Decimal);
 
@@ -66,11 +69,23 @@ impl Amount {
 
     /// The sum; an error if it is out of range.
     pub fn plus(self, other: Self) -> Result<Self, Error> {
+        if other.is_zero() {
+            return Ok(self);
+        }
+        if self.is_zero() {
+            return Ok(other);
+        }
         Self::checked(self.0.checked_add(other.0).ok_or(Error::OutOfRange)?)
     }
 
     /// The difference, which may be negative; an error if it is out of range.
     pub fn minus(self, other: Self) -> Result<Self, Error> {
+        if other.is_zero() {
+            return Ok(self);
+        }
+        if self.is_zero() {
+            return Ok(Self(-other.0));
+        }
         Self::checked(self.0.checked_sub(other.0).ok_or(Error::OutOfRange)?)
     }
 
@@ -209,23 +224,58 @@ const ONE: u128 = 10_u128.pow(SCALE);
 /// The most bytes of the text of an amount: a minus, 13 digits, a point and the fractional digits.
 const LONGEST_TEXT: usize = 1 + 13 + 1 + SCALE as usize;
 
+/// [`ONE`], for amounts whose last digits fit a `u64`.
+const SHORT_ONE: u64 = 10_u64.pow(SCALE);
+
+/// The units of an amount's last digit in one of a decimal's last digit, by the decimal's scale.
+const LAST_DIGITS: [u64; SCALE as usize + 1] = {
+    let mut units = [SHORT_ONE; SCALE as usize + 1];
+    let mut scale = 1;
+    while scale < units.len() {
+        units[scale] = units[scale - 1] / 10;
+        scale += 1;
+    }
+    units
+};
+
 /// Writes the text of `amount`, of which an event has a dozen, without the machinery of formats.
 fn text_of(amount: Amount, buffer: &mut [u8; LONGEST_TEXT]) -> &str {
+    if amount.is_zero() {
+        return "0.0000000000";
+    }
+    let (whole, fraction) = short_parts(amount).unwrap_or_else(|| parts(amount));
+    write_text(amount.0.is_sign_negative(), whole, fraction, buffer)
+}
+
+/// The digits of `amount` before its point, and those after it, in units of its last digit.
+fn parts(amount: Amount) -> (u64, u64) {
     let last_digits = amount.0.mantissa().unsigned_abs() * 10_u128.pow(SCALE - amount.0.scale());
-    let (whole, fraction) = (last_digits / ONE, last_digits % ONE);
+    let whole = u64::try_from(last_digits / ONE).expect("an amount has at most 13 digits before its point");
+    (whole, u64::try_from(last_digits % ONE).expect("ten digits"))
+}
+
+/// As [`parts`], of an amount below about 1.8 * 10^9, which nearly all are; `None` for any other.
+fn short_parts(amount: Amount) -> Option<(u64, u64)> {
+    let mantissa = u64::try_from(amount.0.mantissa().unsigned_abs()).ok()?;
+    let scale = usize::try_from(amount.0.scale()).ok()?;
+    let last_digits = mantissa.checked_mul(*LAST_DIGITS.get(scale)?)?;
+    Some((last_digits / SHORT_ONE, last_digits % SHORT_ONE))
+}
+
+fn write_text(is_negative: bool, whole: u64, fraction: u64, buffer: &mut [u8; LONGEST_TEXT]) -> &str {
     let mut at = LONGEST_TEXT;
     let mut put = |byte: u8| {
         at -= 1;
         buffer[at] = byte;
     };
     // From the last digit on.
-    let mut rest = u64::try_from(fraction).expect("ten digits");
+    let mut rest = fraction;
     for _ in 0..SCALE {
         put(digit(rest));
         rest /= 10;
     }
     put(b'.');
-    rest = u64::try_from(whole).expect("an amount has at most 13 digits before its point");
+    rest = whole;
     loop {
         put(digit(rest));
         rest /= 10;
@@ -233,7 +283,7 @@ fn text_of(amount: Amount, buffer: &mut [u8; LONGEST_TEXT]) -> &str {
             break;
         }
     }
-    if amount.0.is_sign_negative() {
+    if is_negative {
         put(b'-');
     }
     std::str::from_utf8(&buffer[at..]).expect("digits are ASCII")
@@ -270,6 +320,8 @@ impl<'de> Deserialize<'de> for Amount {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn amount(text: &str) -> Amount {
@@ -300,6 +352,94 @@ mod tests {
                 assert_eq!(serde_json::to_string(&amount).unwrap(), format!("\"{amount}\""));
                 assert_eq!(amount.to_string().parse(), Ok(amount));
             }
+        }
+    }
+
+    /// The text without a short cut for zero or for few digits.
+    fn general_text(amount: Amount) -> String {
+        let (whole, fraction) = parts(amount);
+        write_text(amount.0.is_sign_negative(), whole, fraction, &mut [0; LONGEST_TEXT]).to_owned()
+    }
+
+    fn general_sum(one: Amount, other: Amount) -> Result<Amount, Error> {
+        Amount::checked(one.0.checked_add(other.0).ok_or(Error::OutOfRange)?)
+    }
+
+    fn general_difference(one: Amount, other: Amount) -> Result<Amount, Error> {
+        Amount::checked(one.0.checked_sub(other.0).ok_or(Error::OutOfRange)?)
+    }
+
+    /// The bits of an amount: equal decimals may differ in scale and sign.
+    fn bits(amount: Amount) -> [u8; 16] {
+        amount.0.serialize()
+    }
+
+    fn check_text(amount: Amount) {
+        assert_eq!(amount.to_string(), general_text(amount));
+        assert_eq!(amount.to_string(), format!("{:.10}", amount.decimal()));
+        assert_eq!(serde_json::to_string(&amount).unwrap(), format!("\"{amount}\""));
+        assert_eq!(amount.to_string().parse::<Amount>().map(bits), Ok(bits(amount)));
+        assert_eq!(bits(amount), bits(Amount(amount.0.normalize())), "{amount} is normalized");
+        assert!(amount.0.abs() <= Amount::MAX.0, "{amount} is in range");
+    }
+
+    fn check_sums(one: Amount, other: Amount) {
+        for (one, other) in [(one, other), (other, one)] {
+            let (sum, difference) = (general_sum(one, other), general_difference(one, other));
+            assert_eq!(one.plus(other).map(bits), sum.map(bits), "{one} + {other}");
+            assert_eq!(one.minus(other).map(bits), difference.map(bits), "{one} - {other}");
+        }
+    }
+
+    /// Every way to zero, extremes, and the amounts on both sides of the border of [`short_parts`], with both signs.
+    fn borders() -> Vec<Amount> {
+        let (one, last) = (amount("1.5"), Amount::last_digits(1));
+        let short = amount("1844674407.3709551615");
+        assert!(short_parts(short).is_some() && short_parts(short.plus(last).unwrap()).is_none());
+        let below_zero = round_line(Decimal::new(-1, 12)).unwrap();
+        let zeros = [Amount::ZERO, Amount::default(), amount("-0"), amount("-0.0000000000"), below_zero];
+        let zeros = zeros.into_iter().chain([one.minus(one).unwrap(), Amount::last_digits(0)]);
+        let zeros: Vec<_> = zeros.collect();
+        assert!(zeros.iter().all(|zero| bits(*zero) == bits(Amount::ZERO)), "{zeros:?}");
+        let others = [
+            one,
+            last,
+            short,
+            short.plus(last).unwrap(),
+            Amount::last_digits(u32::MAX),
+            Amount::MAX_TENTH,
+            Amount::MAX.minus(last).unwrap(),
+            Amount::MAX,
+        ];
+        let negative = others.iter().map(|other| Amount::ZERO.minus(*other).unwrap());
+        zeros.into_iter().chain(negative).chain(others.iter().copied()).collect()
+    }
+
+    #[test]
+    fn short_cuts_at_the_borders_are_as_the_general_form() {
+        for one in borders() {
+            check_text(one);
+            for other in borders() {
+                check_sums(one, other);
+            }
+        }
+    }
+
+    /// An amount of any size: so many units of its last digit, of which the last ones are often zeros.
+    fn any_amount() -> impl Strategy<Value = Amount> {
+        let most = 10_i128.pow(22);
+        (-most..=most, 0_u32..23, 0_u32..23).prop_map(|(units, size, zeros)| {
+            let units = units / 10_i128.pow(size) / 10_i128.pow(zeros) * 10_i128.pow(zeros);
+            Amount::checked(Decimal::from_i128_with_scale(units, SCALE)).unwrap()
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn short_cuts_are_as_the_general_form(one in any_amount(), other in any_amount()) {
+            check_text(one);
+            check_sums(one, other);
+            check_sums(one, Amount::ZERO);
         }
     }
 

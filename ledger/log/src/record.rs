@@ -1,6 +1,8 @@
 //! The written form of an event: one line of JSON, in a record batch of the log and of the feed. Its hash covers these
 //! exact bytes, so a line is stored and published as it was first written.
 
+use std::io::Write as _;
+
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -112,31 +114,51 @@ pub(crate) fn kind(line: &str) -> &str {
     written.map_or_else(|| Record::parse(line).map_or("", |record| record.kind), |(kind, _)| kind)
 }
 
+/// The bytes of most lines, or more.
+const USUAL_BYTES: usize = 1024;
+
+/// Writes events, a line each. The events of one decision follow each other and have one merchant and one time: this
+/// part of their lines is made once.
+#[derive(Debug, Default)]
+pub(crate) struct LineWriter {
+    /// The merchant and the time of the last event.
+    last: Option<(MerchantId, DateTime<Utc>)>,
+    /// What is between its key and its body.
+    about: String,
+}
+
+impl LineWriter {
+    /// Adds the line of `fact` to `lines`, and returns the fact's key. What it adds is UTF-8.
+    pub(crate) fn write(&mut self, fact: &Fact, lines: &mut Vec<u8>) -> String {
+        let Fact { merchant_id, occurred_at, event } = fact;
+        let key = event.key();
+        lines.reserve(USUAL_BYTES);
+        // Kinds, keys and ids are letters, digits and `._-/`: JSON escapes none of them.
+        write!(lines, r#"{{"kind":"{}","version":{},"key":""#, event.kind(), event.schema_version())
+            .expect("a vector takes all bytes");
+        lines.extend_from_slice(key.as_bytes());
+        lines.extend_from_slice(self.about(*merchant_id, *occurred_at).as_bytes());
+        event.write_body(lines);
+        lines.push(b'}');
+        key
+    }
+
+    fn about(&mut self, merchant_id: MerchantId, occurred_at: DateTime<Utc>) -> &str {
+        let now = Some((merchant_id, occurred_at));
+        if self.last != now {
+            let time = occurred_at.to_rfc3339_opts(SecondsFormat::Micros, true);
+            self.about = format!(r#"","merchant":"{merchant_id}","occurred_at":"{time}","body":"#);
+            self.last = now;
+        }
+        &self.about
+    }
+}
+
 /// Adds the line of `fact` to `lines`, and returns the fact's key.
 pub fn write(fact: &Fact, lines: &mut String) -> String {
-    let Fact { merchant_id, occurred_at, event } = fact;
-    let codec::Encoded { kind, schema_version, body } = codec::encode(event);
-    let key = event.key();
-    // Kinds, keys and ids are letters, digits and `._-/`: JSON escapes none of them.
-    let occurred_at = occurred_at.to_rfc3339_opts(SecondsFormat::Micros, true);
-    let merchant = merchant_id.to_string();
-    for part in [
-        r#"{"kind":""#,
-        kind,
-        r#"","version":"#,
-        &schema_version.to_string(),
-        r#","key":""#,
-        &key,
-        r#"","merchant":""#,
-        &merchant,
-        r#"","occurred_at":""#,
-        &occurred_at,
-        r#"","body":"#,
-        &body,
-        "}",
-    ] {
-        lines.push_str(part);
-    }
+    let mut line = Vec::new();
+    let key = LineWriter::default().write(fact, &mut line);
+    lines.push_str(std::str::from_utf8(&line).expect("a line is UTF-8"));
     key
 }
 
@@ -166,6 +188,64 @@ pub(crate) fn is_indexed(event: &Event) -> bool {
 mod tests {
     use super::*;
     use farthing_core::event::{ClockAdvanced, MerchantEvent};
+    use ulid::Ulid;
+
+    /// The line of `fact` and its key, written part by part.
+    fn written_by_parts(fact: &Fact) -> (String, String) {
+        let Fact { merchant_id, occurred_at, event } = fact;
+        let codec::Encoded { kind, schema_version, body } = codec::encode(event);
+        let key = event.key();
+        let parts = [
+            r#"{"kind":""#,
+            kind,
+            r#"","version":"#,
+            &schema_version.to_string(),
+            r#","key":""#,
+            &key,
+            r#"","merchant":""#,
+            &merchant_id.to_string(),
+            r#"","occurred_at":""#,
+            &occurred_at.to_rfc3339_opts(SecondsFormat::Micros, true),
+            r#"","body":"#,
+            &body,
+            "}",
+        ];
+        (parts.concat(), key)
+    }
+
+    /// An event of each kind.
+    fn events() -> Vec<Event> {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../core/tests/golden");
+        let read = |kind: &str| std::fs::read_to_string(folder.join(format!("{kind}.v1.json"))).unwrap();
+        codec::kinds().map(|kind| codec::decode(kind, 1, &read(kind)).unwrap()).collect()
+    }
+
+    #[test]
+    fn every_line_of_a_batch_is_written_as_it_is_alone() {
+        let mut random = fastrand::Rng::with_seed(7);
+        let merchants = [0, u128::MAX, random.u128(..)].map(|id| MerchantId::new(Ulid(id)));
+        let micros = [0, -1, 1_777_000_000_000_000, 1_777_000_000_000_001, -62_135_596_800_000_000];
+        let mut times: Vec<DateTime<Utc>> =
+            micros.into_iter().map(|micros| DateTime::from_timestamp_micros(micros).unwrap()).collect();
+        // Within a microsecond, after the year 9999, before the year 0, and in a leap second.
+        let others = [(7, 999), (253_402_300_800, 0), (-62_167_219_201, 1), (59, 1_999_999_999)];
+        times.extend(others.map(|(seconds, nanos)| DateTime::from_timestamp(seconds, nanos).unwrap()));
+        let (mut writer, mut lines, mut expected) = (LineWriter::default(), Vec::new(), String::new());
+        let mut alone = String::new();
+        for event in events().into_iter().cycle().take(2_000) {
+            let merchant_id = merchants[random.usize(..merchants.len())];
+            let occurred_at = times[random.usize(..times.len())];
+            let fact = Fact { merchant_id, occurred_at, event };
+            // As the events of one decision.
+            for _ in 0..random.usize(1..4) {
+                let (line, key) = written_by_parts(&fact);
+                expected.push_str(&line);
+                assert_eq!(writer.write(&fact, &mut lines), key);
+                assert_eq!(write(&fact, &mut alone), key);
+            }
+        }
+        assert!(lines == expected.as_bytes() && alone == expected);
+    }
 
     #[test]
     fn a_written_event_reads_back_the_same() {

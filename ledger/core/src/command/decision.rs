@@ -1,6 +1,7 @@
 //! Commands and the decisions about them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 
@@ -62,6 +63,19 @@ pub trait Command: Send + 'static {
 
     /// Decides by the states; an error names states that are not loaded.
     fn decide(&self, states: &StateCache) -> Result<Decision<Self::Outcome>, DecideError>;
+}
+
+/// A command that is shared: who may have to submit it again keeps it without a copy.
+impl<C: Command + Sync> Command for Arc<C> {
+    type Outcome = C::Outcome;
+
+    fn text_bytes(&self) -> usize {
+        (**self).text_bytes()
+    }
+
+    fn decide(&self, states: &StateCache) -> Result<Decision<Self::Outcome>, DecideError> {
+        (**self).decide(states)
+    }
 }
 
 /// The bytes of all keys and values of `metadata`.
@@ -126,15 +140,18 @@ refused! {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use rust_decimal::Decimal;
     use ulid::Ulid;
 
     use super::*;
     use crate::command::{
-        BundleEdit, CreatePlan, DefineMeter, DeletePlan, NewBundle, PlanEdits, Slug, UpdatePlan,
+        BundleEdit, CreateCustomer, CreatePlan, DefineMeter, DeletePlan, NewBundle, PersonalData, PlanEdits,
+        Slug, UpdatePlan,
     };
     use crate::event::BundleOffer;
-    use crate::ids::{CreditBundleId, MeterId, PlanId};
+    use crate::ids::{CreditBundleId, MeterId, PlanId, WalletId};
     use crate::meter::{OnDisconnect, Payer, Price, RateType, Tier, TierType, Tiers, TokenBasis};
     use crate::money::Amount;
     use crate::plan::{BillingInterval, PlanTerms, Rollover};
@@ -227,6 +244,25 @@ mod tests {
         };
         states.evolve(&decided.facts).unwrap();
         (loads, Ok(decided))
+    }
+
+    #[test]
+    fn a_shared_command_is_decided_as_the_command_itself() {
+        let plain = CreateCustomer {
+            merchant_id: merchant_id(),
+            customer_id: CustomerId::new(Ulid::from_parts(1, 3)),
+            wallet_id: WalletId::new(Ulid::from_parts(1, 4)),
+            reference_id: None,
+            metadata: BTreeMap::from([("a key".to_owned(), "a value".to_owned())]),
+            metadata_literals: BTreeSet::new(),
+            personal: PersonalData::default(),
+            now: NOW,
+        };
+        let shared = Arc::new(plain.clone());
+        assert_eq!((shared.text_bytes(), plain.text_bytes()), (12, 12));
+        let (loaded, decided) = loads(&shared, &States::new());
+        assert!(!loaded.is_empty() && decided.is_ok());
+        assert_eq!((loaded, decided), loads(&plain, &States::new()));
     }
 
     #[test]

@@ -221,7 +221,7 @@ impl SettleRequest {
             total_merchant_cost: on_merchant,
             overrun,
             marks,
-            raw_usage: metered.raw_usage.clone().filter(|_| is_implausible),
+            raw_usage: metered.raw_usage.as_ref().filter(|_| is_implausible).cloned(),
             response_id: metered.response_id.clone(),
             model: metered.model.clone(),
             provider_timestamp: metered.provider_timestamp,

@@ -6,6 +6,7 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::Event;
 use crate::money;
 
 /// An event that this program cannot read.
@@ -80,9 +81,46 @@ const USUAL_BYTES: usize = 1024;
 /// Writes `body` in the present version of its kind.
 pub(super) fn write<K: Kind>(body: &K) -> Encoded {
     let mut json = Vec::with_capacity(USUAL_BYTES);
-    serde_json::to_writer(&mut json, body).expect("event bodies have string keys and finite numbers");
+    write_to(body, &mut json);
     let body = String::from_utf8(json).expect("JSON is UTF-8");
     Encoded { kind: K::NAME, schema_version: K::VERSION, body }
+}
+
+/// Adds the JSON of `body` to `lines`.
+pub(super) fn write_to<K: Kind>(body: &K, lines: &mut Vec<u8>) {
+    serde_json::to_writer(lines, body).expect("event bodies have string keys and finite numbers");
+}
+
+/// Runs an expression on the events of an area, whichever it is.
+macro_rules! in_its_area {
+    ($event:ident, $of_area:ident => $result:expr) => {
+        match $event {
+            Event::Merchant($of_area) => $result,
+            Event::SecretKey($of_area) => $result,
+            Event::Customer($of_area) => $result,
+            Event::Meter($of_area) => $result,
+            Event::SpendKey($of_area) => $result,
+            Event::Wallet($of_area) => $result,
+            Event::Request($of_area) => $result,
+            Event::Plan($of_area) => $result,
+            Event::Subscription($of_area) => $result,
+            Event::Payment($of_area) => $result,
+            Event::Checkout($of_area) => $result,
+            Event::Webhook($of_area) => $result,
+        }
+    };
+}
+
+impl Event {
+    /// The version that its kind is written in today.
+    pub const fn schema_version(&self) -> i32 {
+        in_its_area!(self, event => event.schema_version())
+    }
+
+    /// Adds its body in the present version of its kind to `lines`: the JSON text of [`codec::encode`](super::codec::encode).
+    pub fn write_body(&self, lines: &mut Vec<u8>) {
+        in_its_area!(self, event => event.write_body(lines));
+    }
 }
 
 /// Declares the events of one area: their enum, their names in the log and their conversion into an `Event`.
@@ -112,6 +150,20 @@ macro_rules! area {
             pub(super) fn encode(&self) -> $crate::event::codec::Encoded {
                 match self {
                     $(Self::$variant(body) => $crate::event::kind::write(body),)+
+                }
+            }
+
+            /// The version that its kind is written in today.
+            pub(super) const fn schema_version(&self) -> i32 {
+                match self {
+                    $(Self::$variant(_) => <$body as $crate::event::kind::Kind>::VERSION,)+
+                }
+            }
+
+            /// Adds its body in the present version of its kind to `lines`.
+            pub(super) fn write_body(&self, lines: &mut Vec<u8>) {
+                match self {
+                    $(Self::$variant(body) => $crate::event::kind::write_to(body, lines),)+
                 }
             }
 
@@ -151,6 +203,7 @@ pub(super) use area;
 mod tests {
     use serde::Deserialize;
 
+    use super::super::codec;
     use super::*;
 
     /// A kind whose first version had another name for its field, to test the reading of old versions.
@@ -174,6 +227,21 @@ mod tests {
                 2 => parse::<Self, Self>(version, body),
                 version => Err(Error::UnknownVersion { kind: Self::NAME, version }),
             }
+        }
+    }
+
+    #[test]
+    fn a_body_is_added_to_lines_as_it_is_encoded() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+        let (mut lines, mut encoded) = (b"{".to_vec(), "{".to_owned());
+        for kind in codec::kinds() {
+            let golden = std::fs::read_to_string(folder.join(format!("{kind}.v1.json"))).unwrap();
+            let event = codec::decode(kind, 1, &golden).unwrap();
+            event.write_body(&mut lines);
+            let Encoded { kind: name, schema_version, body } = codec::encode(&event);
+            encoded.push_str(&body);
+            assert_eq!((event.kind(), event.schema_version()), (name, schema_version), "{kind}");
+            assert_eq!(lines, encoded.as_bytes(), "{kind}");
         }
     }
 

@@ -18,6 +18,7 @@ use crate::money;
 use crate::money::Amount;
 use crate::pricing::Fee;
 use crate::pricing::ModelCost;
+use crate::time_text;
 use crate::usage::{Split, Usage};
 
 area! {
@@ -132,6 +133,7 @@ pub struct KeyUse {
     pub spend_key_id: SpendKeyId,
     /// When the call was admitted, by the key's clock, which never runs backwards. The call counts in the cycles of
     /// this instant.
+    #[serde(serialize_with = "time_text::serialize")]
     pub admitted_at: DateTime<Utc>,
     /// The part of the key's spend limit that the call takes until it ends, unless it is the hold on the wallets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -192,6 +194,7 @@ pub struct RequestOpened {
     /// The meter's price at admission.
     pub terms: Option<Terms>,
     /// The start of the usage period that the call counts in.
+    #[serde(serialize_with = "time_text::serialize_option")]
     pub period_start: Option<DateTime<Utc>>,
     /// The hold.
     pub hold: Hold,
@@ -242,9 +245,14 @@ pub struct RequestMetered {
     /// The meter it was counted on.
     pub meter_id: Option<MeterId>,
     /// The usage period it was counted in.
+    #[serde(serialize_with = "time_text::serialize_option")]
     pub period_start: Option<DateTime<Utc>>,
     /// When it was opened; usage reports count it at this instant.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "time_text::serialize_option"
+    )]
     pub opened_at: Option<DateTime<Utc>>,
     /// The hold that is released.
     pub hold: Hold,
@@ -284,6 +292,7 @@ pub struct RequestMetered {
     /// The model named by the response.
     pub model: Option<String>,
     /// The completion time that the provider returned.
+    #[serde(serialize_with = "time_text::serialize_option")]
     pub provider_timestamp: Option<DateTime<Utc>>,
     /// The spend key that the call used.
     #[serde(default, skip_serializing_if = "Option::is_none")]

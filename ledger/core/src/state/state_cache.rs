@@ -1,7 +1,9 @@
 //! The states that decisions see: loaded from the database and changed by earlier decisions of the batch.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
+use ahash::RandomState;
 use rust_decimal::Decimal;
 
 use super::apply::{InvariantBroken, apply};
@@ -57,16 +59,20 @@ impl CacheSize {
     }
 }
 
+/// A map by the keys of states, which every decision looks up. Keys hold texts of merchants: the hasher's seeds are random
+/// in each process.
+type ByKey<T> = HashMap<StateKey, T, RandomState>;
+
 /// Known states; `None` marks a state that is known to be absent.
 #[derive(Debug, Default)]
 pub struct StateCache {
-    known: HashMap<StateKey, Option<State>>,
+    known: ByKey<Option<State>>,
     /// About how many bytes the known states take.
     bytes: usize,
     /// The states changed since the last call of [`Self::take_changes`].
-    changed: HashMap<StateKey, Origin>,
+    changed: ByKey<Origin>,
     /// The states whose changes were taken and are not known to be stored.
-    storing: HashSet<StateKey>,
+    storing: HashSet<StateKey, RandomState>,
     /// Hashes of keys that were looked up and do not exist.
     unknown_keys: Vec<StateKey>,
 }
@@ -86,13 +92,6 @@ struct Fresh {
     origin: Origin,
     /// Whether the state existed at some time since.
     was_there: bool,
-}
-
-impl Fresh {
-    fn new(state: Option<State>, origin: Origin) -> Self {
-        let was_there = state.is_some();
-        Self { state, origin, was_there }
-    }
 }
 
 macro_rules! lookup {
@@ -288,30 +287,54 @@ impl StateCache {
 
     /// Applies `facts`, all or none, and records the changes.
     pub fn evolve(&mut self, facts: &[Fact]) -> Result<(), EvolveError> {
-        let mut fresh: HashMap<StateKey, Fresh> = HashMap::with_capacity(facts.len() * 2);
+        let mut fresh: ByKey<Fresh> = HashMap::with_capacity_and_hasher(facts.len() * 2, RandomState::new());
         for (key, effect) in facts.iter().flat_map(effects) {
-            let before = match (fresh.remove(&key), &effect) {
-                (Some(fresh), _) => fresh,
-                (None, Effect::Create(_)) => Fresh::new(self.known.get(&key).cloned().flatten(), Origin::New),
-                (None, _) => match self.known.get(&key) {
-                    Some(state) => Fresh::new(state.clone(), Origin::Stored),
-                    None => return Err(EvolveError::Missing(Missing(vec![key]))),
-                },
-            };
-            let Fresh { state, origin, was_there } = before;
-            let state = apply(&key, state, effect).map_err(EvolveError::InvariantBroken)?;
-            let was_there = was_there || state.is_some();
-            fresh.insert(key, Fresh { state, origin, was_there });
+            match fresh.entry(key) {
+                Entry::Vacant(entry) => {
+                    let first = self.first_change(entry.key(), effect)?;
+                    entry.insert(first);
+                }
+                Entry::Occupied(mut entry) => {
+                    let before = entry.get_mut().state.take();
+                    let state = apply(entry.key(), before, effect).map_err(EvolveError::InvariantBroken)?;
+                    let fresh = entry.get_mut();
+                    fresh.was_there |= state.is_some();
+                    fresh.state = state;
+                }
+            }
         }
         for (key, Fresh { state, origin, was_there }) in fresh {
-            // An effect on something that is gone, and stays so, changes nothing.
-            if was_there && !self.changed.contains_key(&key) {
-                let origin = if self.storing.contains(&key) { Origin::Stored } else { origin };
-                self.changed.insert(key.clone(), origin);
+            match self.known.get_mut(&key) {
+                Some(known) => {
+                    self.bytes += bytes_of(state.as_ref());
+                    self.bytes -= bytes_of(known.as_ref());
+                    *known = state;
+                }
+                None => self.know(key.clone(), state),
             }
-            self.know(key, state);
+            // An effect on something that is gone, and stays so, changes nothing.
+            if was_there && let Entry::Vacant(entry) = self.changed.entry(key) {
+                let origin = if self.storing.contains(entry.key()) { Origin::Stored } else { origin };
+                entry.insert(origin);
+            }
         }
         Ok(())
+    }
+
+    /// The state of `key` after `effect`, the first one on it.
+    fn first_change(&self, key: &StateKey, effect: Effect) -> Result<Fresh, EvolveError> {
+        let (before, origin) = match (self.known.get(key), &effect) {
+            (known, Effect::Create(_)) => (known.and_then(Option::as_ref), Origin::New),
+            (Some(state), _) => (state.as_ref(), Origin::Stored),
+            (None, _) => return Err(EvolveError::Missing(Missing(vec![key.clone()]))),
+        };
+        let state = match (before, effect) {
+            // As `apply` does, without a copy of the state.
+            (Some(_), Effect::Remove) => None,
+            (before, effect) => apply(key, before.cloned(), effect).map_err(EvolveError::InvariantBroken)?,
+        };
+        let was_there = before.is_some() || state.is_some();
+        Ok(Fresh { state, origin, was_there })
     }
 
     /// The states that `facts` change and that are not known.
@@ -369,9 +392,12 @@ fn ends(key: &StateKey) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::event::{Event, RequestFailed, RequestOpened};
     use crate::secret::ServerKey;
-    use crate::state::shape;
+    use crate::state::{WalletOwner, shape};
 
     fn reference(number: u32) -> StateKey {
         StateKey::Reference("mer_00000000000000000000000001".parse().unwrap(), number.to_string())
@@ -476,5 +502,164 @@ mod tests {
         assert!(before.bytes - states.size().bytes > 90 * KIB);
         states.shrink_to(CacheSize { states: 200, bytes: 0 });
         assert_eq!(states.size(), CacheSize { states: 0, bytes: 0 });
+    }
+
+    #[test]
+    fn any_state_can_be_removed() {
+        for (key, state) in [(reference(1), customer()), (spend_key(1), long(1)), (WALLET, wallet())] {
+            assert_eq!(apply(&key, Some(state), Effect::Remove), Ok(None));
+            assert!(apply(&key, None, Effect::Remove).is_err());
+        }
+    }
+
+    const MERCHANT: MerchantId = MerchantId::new(ulid::Ulid(1));
+    const WALLET: StateKey = StateKey::Wallet(WalletId::new(ulid::Ulid(2)));
+
+    fn wallet() -> State {
+        State::Wallet(Box::new(Wallet::empty(MERCHANT, WalletOwner::Merchant)))
+    }
+
+    fn call(number: u128) -> RequestId {
+        RequestId::new(ulid::Ulid(number))
+    }
+
+    fn fact(event: Event) -> Fact {
+        Fact { merchant_id: MERCHANT, occurred_at: chrono::DateTime::UNIX_EPOCH, event }
+    }
+
+    /// What the events of a call have in common.
+    fn common(number: u128, hold: u8) -> serde_json::Value {
+        let wallet_id = WalletId::new(ulid::Ulid(2));
+        let parties =
+            serde_json::json!({"customer_id": null, "wallet_id": null, "merchant_wallet_id": wallet_id});
+        let hold = serde_json::json!({"wallet": "0", "merchant": hold.to_string()});
+        serde_json::json!({"request_id": call(number), "parties": parties, "hold": hold})
+    }
+
+    fn with(mut common: serde_json::Value, others: serde_json::Value) -> serde_json::Value {
+        let serde_json::Value::Object(others) = others else { panic!("an object") };
+        common.as_object_mut().unwrap().extend(others);
+        common
+    }
+
+    fn opened(number: u128, hold: u8, reported: Option<u8>) -> Fact {
+        let others = serde_json::json!({
+            "gateway_id": "gw_00000000000000000000000003", "charge": "merchant", "provider": "other",
+            "provider_key_type": "managed", "endpoint": "POST https://provider.example/", "model": null,
+            "metadata": {}, "terms": null, "period_start": null,
+            "reported_id": reported.map(|reported| reported.to_string()),
+        });
+        let event: RequestOpened = serde_json::from_value(with(common(number, hold), others)).unwrap();
+        fact(Event::from(Box::new(event)))
+    }
+
+    fn failed(number: u128, hold: u8) -> Fact {
+        let others = serde_json::json!({"reason": "provider_gone"});
+        let event: RequestFailed = serde_json::from_value(with(common(number, hold), others)).unwrap();
+        fact(Event::from(Box::new(event)))
+    }
+
+    /// [`StateCache::evolve`] without its short cuts: each state is copied, and looked up for each step.
+    fn evolve_plainly(states: &mut StateCache, facts: &[Fact]) -> Result<(), EvolveError> {
+        let mut fresh: HashMap<StateKey, Fresh> = HashMap::new();
+        for (key, effect) in facts.iter().flat_map(effects) {
+            let new = |state: Option<State>, origin| {
+                let was_there = state.is_some();
+                Fresh { state, origin, was_there }
+            };
+            let before = match (fresh.remove(&key), &effect) {
+                (Some(fresh), _) => fresh,
+                (None, Effect::Create(_)) => new(states.known.get(&key).cloned().flatten(), Origin::New),
+                (None, _) => match states.known.get(&key) {
+                    Some(state) => new(state.clone(), Origin::Stored),
+                    None => return Err(EvolveError::Missing(Missing(vec![key]))),
+                },
+            };
+            let Fresh { state, origin, was_there } = before;
+            let state = apply(&key, state, effect).map_err(EvolveError::InvariantBroken)?;
+            let was_there = was_there || state.is_some();
+            fresh.insert(key, Fresh { state, origin, was_there });
+        }
+        for (key, Fresh { state, origin, was_there }) in fresh {
+            if was_there && !states.changed.contains_key(&key) {
+                let origin = if states.storing.contains(&key) { Origin::Stored } else { origin };
+                states.changed.insert(key.clone(), origin);
+            }
+            states.know(key, state);
+        }
+        Ok(())
+    }
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        /// The wallet exists, and no call.
+        Load(StateKey),
+        Evolve(Vec<Fact>),
+        Take,
+        Confirm,
+        PutBack,
+    }
+
+    fn any_fact() -> impl Strategy<Value = Fact> {
+        // Few of each, so that the facts meet each other's states.
+        let reported = proptest::option::of(0_u8..2);
+        (any::<bool>(), 0_u128..3, 0_u8..2, reported).prop_map(|(opens, number, hold, reported)| {
+            if opens { opened(number, hold, reported) } else { failed(number, hold) }
+        })
+    }
+
+    fn any_step() -> impl Strategy<Value = Step> {
+        let reported = |number: u8| StateKey::Reported(MERCHANT, number.to_string());
+        prop_oneof![
+            1 => Just(Step::Load(WALLET)),
+            1 => (0_u128..3).prop_map(|number| Step::Load(StateKey::Request(call(number)))),
+            1 => (0_u8..2).prop_map(move |number| Step::Load(reported(number))),
+            8 => proptest::collection::vec(any_fact(), 1..4).prop_map(Step::Evolve),
+            1 => Just(Step::Take),
+            1 => Just(Step::Confirm),
+            1 => Just(Step::PutBack),
+        ]
+    }
+
+    fn taken(states: &mut StateCache) -> Vec<(StateKey, Option<String>)> {
+        let mut changes = if states.storing.is_empty() { states.take_changes() } else { Vec::new() };
+        changes.sort();
+        changes
+    }
+
+    proptest! {
+        #[test]
+        fn states_evolve_as_without_short_cuts(steps in proptest::collection::vec(any_step(), 1..40)) {
+            let (mut states, mut plain) = (StateCache::default(), StateCache::default());
+            states.load(WALLET, Some(wallet()));
+            plain.load(WALLET, Some(wallet()));
+            for step in steps {
+                match step {
+                    Step::Load(key) => {
+                        let state = || (key == WALLET).then(wallet);
+                        states.load(key.clone(), state());
+                        plain.load(key.clone(), state());
+                    }
+                    Step::Evolve(facts) => {
+                        prop_assert_eq!(states.evolve(&facts), evolve_plainly(&mut plain, &facts));
+                    }
+                    Step::Take => prop_assert_eq!(taken(&mut states), taken(&mut plain)),
+                    Step::Confirm => {
+                        states.confirm_stored();
+                        plain.confirm_stored();
+                    }
+                    Step::PutBack => {
+                        states.put_changes_back();
+                        plain.put_changes_back();
+                    }
+                }
+                prop_assert_eq!(&states.known, &plain.known);
+                prop_assert_eq!(&states.changed, &plain.changed);
+                prop_assert_eq!(&states.storing, &plain.storing);
+                prop_assert_eq!(states.bytes, plain.bytes);
+                let bytes: usize = states.known.values().map(|state| bytes_of(state.as_ref())).sum();
+                prop_assert_eq!(states.bytes, bytes);
+            }
+        }
     }
 }

@@ -2,6 +2,8 @@
 //! (completion.md section 1). Invariant: a key is used once, on any number of gateways, because the leader of the
 //! merchant's partition decides every use.
 
+use std::borrow::Borrow;
+
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
@@ -66,10 +68,11 @@ impl Appender {
     /// this very call, its answer was lost before: it is open.
     pub async fn open_under_claim(
         &self,
-        command: OpenRequest,
+        command: impl Command<Outcome = Opened> + Borrow<OpenRequest>,
         claim: Claim,
     ) -> Result<IdempotentOutcome<Opened>, Error> {
-        let (request_id, owner) = (command.request_id, Some(command.merchant_id));
+        let opening: &OpenRequest = command.borrow();
+        let (request_id, owner) = (opening.request_id, Some(opening.merchant_id));
         let record = move |outcome: &Result<Opened, Refusal>| match outcome {
             Ok(_) => ClaimRecord::Call(request_id),
             Err(_) => ClaimRecord::Nothing,

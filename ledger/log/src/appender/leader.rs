@@ -148,6 +148,10 @@ impl<S: LogStore> Leader<'_, S> {
     async fn serve(&mut self, mut term: Term<S>) -> Ended {
         let mut received = Vec::with_capacity(MAX_BATCH);
         let (mut lease_is_over, mut stopping) = (false, false);
+        // One wait each for the whole term: the timer of the lease is set once for each renewal.
+        let mut lease = self.lease.clone();
+        let (lease_end, stopped) = (lease_over(&mut lease), self.stop.cancelled());
+        tokio::pin!(lease_end, stopped);
         loop {
             if term.is_lost() {
                 return self.fail(term, None).await;
@@ -161,7 +165,7 @@ impl<S: LogStore> Leader<'_, S> {
                 {
                     received.push(job);
                 }
-                if let Err(failure) = self.decide(&mut term, std::mem::take(&mut received)).await {
+                if let Err(failure) = self.decide(&mut term, &mut received).await {
                     return self.fail(term, Some(failure)).await;
                 }
             }
@@ -171,9 +175,9 @@ impl<S: LogStore> Leader<'_, S> {
             term.start_commit(self.newest, || is_valid(&self.lease.borrow()));
             // A group that changes nothing is answered at once, and the next one follows.
             while !term.is_busy()
-                && let Some(group) = self.retries.pop_front()
+                && let Some(mut group) = self.retries.pop_front()
             {
-                if let Err(failure) = self.decide(&mut term, group).await {
+                if let Err(failure) = self.decide(&mut term, &mut group).await {
                     return self.fail(term, Some(failure)).await;
                 }
                 term.hurry();
@@ -206,37 +210,35 @@ impl<S: LogStore> Leader<'_, S> {
                         stopping = true;
                         continue;
                     }
-                    let jobs = std::mem::take(&mut received);
                     if term.is_lost() {
-                        self.retries.push_back(jobs);
-                    } else if let Err(failure) = self.decide(&mut term, jobs).await {
+                        self.retries.push_back(std::mem::take(&mut received));
+                    } else if let Err(failure) = self.decide(&mut term, &mut received).await {
                         return self.fail(term, Some(failure)).await;
                     }
                 }
-                () = self.stop.cancelled(), if !stopping => stopping = true,
-                () = lease_over(self.lease), if !lease_is_over => lease_is_over = true,
+                () = &mut stopped, if !stopping => stopping = true,
+                () = &mut lease_end, if !lease_is_over => lease_is_over = true,
             }
         }
     }
 
-    /// Decides `jobs`. Those that are left when the batch is full come first in the next one.
-    async fn decide(&mut self, term: &mut Term<S>, jobs: Vec<Box<dyn Job>>) -> Result<(), Failure> {
-        let rest = term.decide(self.unexpired(jobs)).await?;
+    /// Takes and decides all of `jobs`. Those that are left when the batch is full come first in the next one.
+    async fn decide(&mut self, term: &mut Term<S>, jobs: &mut Vec<Box<dyn Job>>) -> Result<(), Failure> {
+        self.end_expired(jobs);
+        let rest = term.decide(jobs).await?;
         if !rest.is_empty() {
             self.retries.push_front(rest);
         }
         Ok(())
     }
 
-    /// Ends the jobs that have waited for too long, and returns the others.
-    fn unexpired(&self, jobs: Vec<Box<dyn Job>>) -> Vec<Box<dyn Job>> {
+    /// Ends the jobs that have waited for too long; the others stay in their order.
+    fn end_expired(&self, jobs: &mut Vec<Box<dyn Job>>) {
         let now = Instant::now();
-        let (expired, waiting): (Vec<_>, Vec<_>) = jobs.into_iter().partition(|job| job.has_expired(now));
-        for job in expired {
+        for job in jobs.extract_if(.., |job| job.has_expired(now)) {
             self.metrics.shed_expired.inc();
             job.end(Error::Overloaded);
         }
-        waiting
     }
 
     /// Ends a term whose last decision failed, or whose connections are lost. The batch that commits ends first.
@@ -576,6 +578,36 @@ mod tests {
         // What is in memory is not loaded again.
         let loaded = store.1.load(Ordering::Relaxed);
         assert!(loaded > 2 * READ - 2 * MAX_CACHED.states && loaded <= 2 * READ, "{loaded}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_term_ends_with_its_lease_and_not_before() {
+        let held = |seconds| Lease::Held { until: Instant::now() + Duration::from_secs(seconds) };
+        let began = Instant::now();
+        let (lease, seen) = watch::channel(held(2));
+        let (limits, stop) = ((QueueLimits::default(), Arc::default()), CancellationToken::new());
+        let (appender, task) = Appender::over(Kept::default(), "a test", limits, seen, stop.clone());
+        let task = tokio::spawn(task);
+        let mut leads = appender.leads();
+        for _ in 0..3 {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            lease.send_replace(held(2));
+            assert_eq!(appender.states(None, Vec::new()).await, Ok(Vec::new()));
+        }
+        leads.wait_for(|leads| !leads).await.unwrap();
+        // Timers are of a millisecond.
+        let (led, renewed) = (began.elapsed(), Duration::from_secs(5));
+        assert!(led >= renewed && led <= renewed + Duration::from_millis(5), "{led:?}");
+
+        lease.send_replace(held(10));
+        leads.wait_for(|leads| *leads).await.unwrap();
+        assert_eq!(appender.states(None, Vec::new()).await, Ok(Vec::new()));
+        let taken = Instant::now();
+        lease.send_replace(Lease::None);
+        leads.wait_for(|leads| !leads).await.unwrap();
+        assert!(taken.elapsed() <= Duration::from_millis(5), "a lease that is taken ends at once");
+        stop.cancel();
+        task.await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]

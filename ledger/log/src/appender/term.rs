@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep};
 
 use super::batch::AppendBatch;
 use super::cache_bound::{CacheBound, loaded_together};
@@ -27,6 +27,13 @@ use farthing_core::state::{Missing, StateCache, StateKey};
 
 /// The time between two checkpoints.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_millis(200);
+
+/// The same after a checkpoint that more than [`MANY_EVENTS`] waited for, unless commands would soon wait for one: so fewer
+/// states are written of calls that have ended.
+const CHECKPOINT_INTERVAL_UNDER_LOAD: Duration = Duration::from_secs(1);
+
+/// It is small in tests, so that the simulation reaches it.
+const MANY_EVENTS: i64 = if cfg!(test) { 4 } else { 1_000 };
 
 /// How long a batch that nobody waits for is not committed: it holds the openings of calls that were sent to their
 /// providers. An answer that comes sooner is committed with the opening, and many openings are committed together.
@@ -115,6 +122,8 @@ pub(super) struct Term<S: LogStore> {
     stored: i64,
     storing: Option<Storing>,
     next_checkpoint: Instant,
+    /// Ends at the next checkpoint, as soon as one is waited for.
+    checkpoint_timer: Pin<Box<Sleep>>,
 }
 
 impl<S: LogStore> Term<S> {
@@ -139,7 +148,7 @@ impl<S: LogStore> Term<S> {
 
     /// Whether a batch can be committed now.
     pub(super) fn may_commit(&self) -> bool {
-        self.committing.is_none() && self.next.is_due(Instant::now())
+        self.committing.is_none() && self.next.is_due()
     }
 
     /// Whether there is a batch that nobody waits for.
@@ -175,12 +184,15 @@ impl<S: LogStore> Term<S> {
         MAX_BATCH - self.next.jobs.len().min(MAX_BATCH)
     }
 
-    /// Decides `jobs` in order, on top of everything decided before, and loads the states that they lack.
-    /// Returns those that are left when the next batch is full or has made too many loads, undecided. After a failure all
-    /// jobs of the next batch are undecided, and these are among them.
-    pub(super) async fn decide(&mut self, jobs: Vec<Box<dyn Job>>) -> Result<Vec<Box<dyn Job>>, Failure> {
+    /// Takes all of `jobs`, decides them in order, on top of everything decided before, and loads the states that they
+    /// lack. Returns those that are left when the next batch is full or has made too many loads, undecided. After a failure
+    /// all jobs of the next batch are undecided, and these are among them.
+    pub(super) async fn decide(
+        &mut self,
+        jobs: &mut Vec<Box<dyn Job>>,
+    ) -> Result<Vec<Box<dyn Job>>, Failure> {
         let first = self.next.jobs.len();
-        self.next.jobs.extend(jobs);
+        self.next.jobs.append(jobs);
         self.find_claims(first).await?;
         let (mut at, mut loads) = (first, 0);
         // A batch without commands is not full, so at least one is decided.
@@ -322,6 +334,10 @@ impl<S: LogStore> Term<S> {
             let due = self.next_checkpoint;
             let waits = self.storing.is_none() && self.has_tail();
             let waiting = self.next.due.filter(|_| self.committing.is_none() && self.is_waiting());
+            // Setting a timer takes a lock, so it stays set from wait to wait.
+            if waits && self.checkpoint_timer.deadline() != due {
+                self.checkpoint_timer.as_mut().reset(due);
+            }
             tokio::select! {
                 biased;
                 result = reply_of(self.committing.as_mut().map(|committing| &mut committing.reply)) => {
@@ -330,8 +346,8 @@ impl<S: LogStore> Term<S> {
                 result = reply_of(self.storing.as_mut().and_then(|storing| storing.reply.as_mut())) => {
                     return Event::Stored(self.stored(result));
                 }
-                () = tokio::time::sleep_until(waiting.unwrap_or(due)), if waiting.is_some() => return Event::Due,
-                () = tokio::time::sleep_until(due), if waits => self.start_storing(),
+                () = until(waiting), if waiting.is_some() => return Event::Due,
+                () = self.checkpoint_timer.as_mut(), if waits => self.start_storing(),
             }
         }
     }
@@ -367,7 +383,9 @@ impl<S: LogStore> Term<S> {
     /// Takes note of the end of a checkpoint; `false` if another leader has taken over.
     fn stored(&mut self, result: StoreResult<bool>) -> bool {
         let Some(Storing { position, .. }) = self.storing.take() else { return true };
-        self.next_checkpoint = Instant::now() + CHECKPOINT_INTERVAL;
+        let is_busy = (MANY_EVENTS..MAX_TAIL / 2).contains(&self.checkpoint_lag());
+        let interval = if is_busy { CHECKPOINT_INTERVAL_UNDER_LOAD } else { CHECKPOINT_INTERVAL };
+        self.next_checkpoint = Instant::now() + interval;
         match result {
             Ok(true) => {
                 self.stored = position;
@@ -427,9 +445,9 @@ impl Group {
     }
 
     /// Whether it is to be committed.
-    fn is_due(&self, now: Instant) -> bool {
-        let is_due = self.due.is_some_and(|due| due <= now);
-        !self.jobs.is_empty() && (self.is_awaited || is_due || self.jobs.len() >= MAX_WAITING)
+    fn is_due(&self) -> bool {
+        let is_due = || self.due.is_some_and(|due| due <= Instant::now());
+        !self.jobs.is_empty() && (self.is_awaited || self.jobs.len() >= MAX_WAITING || is_due())
     }
 }
 
@@ -467,6 +485,14 @@ pub(super) fn announce(newest: &watch::Sender<i64>, durable: i64) {
 async fn reply_of<T>(reply: Option<&mut Reply<T>>) -> T {
     match reply {
         Some(reply) => reply.await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits until this time; for ever if there is none.
+async fn until(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
         None => std::future::pending().await,
     }
 }

@@ -73,6 +73,8 @@ fn every_command_of_the_crate_is_in_the_table_under_a_name_of_its_own() {
     }
     // The row `Timed` is part of the table's enum.
     assert!(commands.remove("Timed<C>"));
+    // A shared command travels as the command itself.
+    assert!(commands.remove("Arc<C>"));
     // It travels as the opening that may have been decided before.
     assert!(commands.remove("OpenAgain"));
     // The leader decides it when such an opening finds the call in flight.

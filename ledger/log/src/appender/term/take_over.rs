@@ -25,6 +25,7 @@ impl<S: LogStore> Term<S> {
             Arc::new(store.open().await.map_err(Failure::Unreachable)?)
         };
         let Some((head, stored)) = session.lead().await? else { return Ok(None) };
+        let next_checkpoint = Instant::now() + CHECKPOINT_INTERVAL;
         let mut term = Self {
             name: name.to_owned(),
             session,
@@ -37,7 +38,8 @@ impl<S: LogStore> Term<S> {
             committing: None,
             stored,
             storing: None,
-            next_checkpoint: Instant::now() + CHECKPOINT_INTERVAL,
+            next_checkpoint,
+            checkpoint_timer: Box::pin(tokio::time::sleep_until(next_checkpoint)),
         };
         term.fold_tail(head).await?;
         Ok(Some(term))
