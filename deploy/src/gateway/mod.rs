@@ -132,7 +132,7 @@ pub(crate) async fn run(args: Args, machine: Machine) -> Result<()> {
     };
     let (lifetime, operators) = (args.lifetime, operator.address);
     let ready = move |listen: Addresses| lifetime.report_ready(vec![listen.api, listen.pages], operators);
-    let result = farthing_api::run(config, stop, ready).await;
+    let result = Box::pin(farthing_api::run(config, stop, ready)).await;
     traces.stop().await;
     result.context("the gateway failed")
 }

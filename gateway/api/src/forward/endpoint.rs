@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
@@ -41,6 +42,18 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<Forwarder>> {
         .merge(model_endpoints::routes())
         .merge(rewrite::routes())
 }
+
+/// All of them as they are served. The forward endpoint is under its whole paths: nested, each of its calls would get a new
+/// URI and pass through a further layer.
+pub(crate) fn served() -> Router<Arc<Forwarder>> {
+    let others = OpenApiRouter::default().merge(model_endpoints::routes()).merge(rewrite::routes());
+    let at = |path| Router::new().route(path, any(forward));
+    let served = FORWARD_PATHS.into_iter().map(at).reduce(Router::merge).expect("there are paths");
+    served.nest("/v1", Router::from(others))
+}
+
+/// The paths of the forward endpoint.
+const FORWARD_PATHS: [&str; 3] = ["/v1/forward", "/v1/forward/", "/v1/forward/{*url}"];
 
 /// Forwards the call to the URL `u`, or to the one in the path, meters it and charges it.
 ///

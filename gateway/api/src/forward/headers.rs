@@ -4,12 +4,12 @@
 use farthing_worker::webhooks::LOOP_HEADER;
 use http::header::{
     ACCEPT_ENCODING, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_SECURITY_POLICY,
-    CONTENT_TYPE, EXPECT, HOST, HeaderName, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER,
-    TRANSFER_ENCODING, UPGRADE, X_CONTENT_TYPE_OPTIONS,
+    CONTENT_TYPE, HOST, HeaderName, TRANSFER_ENCODING, X_CONTENT_TYPE_OPTIONS,
 };
 use http::{HeaderMap, HeaderValue};
 
 use super::usage::is_uncompressed;
+use crate::headers::{HOP_BY_HOP, LENGTH, Names, OF_ONE_HOP};
 use crate::providers::KeySlot;
 
 /// Says that this service replays a stored response.
@@ -18,28 +18,9 @@ const IDEMPOTENCY_REPLAYED: HeaderName = HeaderName::from_static("idempotency-re
 /// The prefix of the gateway's own headers.
 const OURS: &str = "x-service-";
 
-/// Hop-by-hop headers (RFC 9110 section 7.6.1), besides those that `Connection` names. The gateway itself answers
-/// `Expect`.
-const HOP_BY_HOP: [HeaderName; 10] = [
-    CONNECTION,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-    PROXY_AUTHENTICATE,
-    PROXY_AUTHORIZATION,
-    TE,
-    TRAILER,
-    TRANSFER_ENCODING,
-    UPGRADE,
-    EXPECT,
-];
-
 /// The headers of the caller's own trace (W3C Trace Context and Baggage), by which a provider could tell which calls belong
 /// together.
-const TRACE: [HeaderName; 3] = [
-    HeaderName::from_static("traceparent"),
-    HeaderName::from_static("tracestate"),
-    HeaderName::from_static("baggage"),
-];
+static TRACE: Names<3> = Names::new(["traceparent", "tracestate", "baggage"]);
 
 /// Which headers of a provider pass to the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,12 +44,13 @@ pub(super) enum Slot {
 
 /// The headers to the provider. `credentials` are all slots that held a credential of this service.
 pub(super) fn to_provider(mut headers: HeaderMap, credentials: &[Slot]) -> HeaderMap {
-    strip_hop_by_hop(&mut headers);
+    let found = Found::among(&headers);
+    strip_hop_by_hop(&mut headers, found.of_one_hop);
     headers.remove(HOST);
-    strip_ours(&mut headers);
-    for name in &TRACE {
-        headers.remove(name);
+    if found.ours {
+        strip_ours(&mut headers);
     }
+    TRACE.remove(&mut headers, found.of_a_trace);
     for slot in credentials {
         match slot {
             Slot::Authorization => headers.remove(http::header::AUTHORIZATION),
@@ -79,17 +61,59 @@ pub(super) fn to_provider(mut headers: HeaderMap, credentials: &[Slot]) -> Heade
     headers
 }
 
+/// What one pass finds among the headers of a message of what may not pass. Nothing of it is added afterwards, so what was
+/// not found is not looked for.
+#[derive(Debug, Default)]
+struct Found {
+    /// A set of [`OF_ONE_HOP`].
+    of_one_hop: u32,
+    /// A set of [`TRACE`].
+    of_a_trace: u32,
+    /// Headers of this service's own.
+    ours: bool,
+    /// [`IDEMPOTENCY_REPLAYED`].
+    replayed: bool,
+    /// Headers that [`speaks_to_a_proxy`] knows.
+    to_a_proxy: bool,
+}
+
+impl Found {
+    fn among(headers: &HeaderMap) -> Self {
+        let mut found = Self::default();
+        for name in headers.keys().map(HeaderName::as_str) {
+            if let Some(place) = OF_ONE_HOP.place(name) {
+                found.of_one_hop |= 1_u32 << place;
+            } else if let Some(place) = TRACE.place(name) {
+                found.of_a_trace |= 1_u32 << place;
+            } else if name.starts_with(OURS) {
+                found.ours = true;
+            } else if name == IDEMPOTENCY_REPLAYED.as_str() {
+                found.replayed = true;
+            } else if speaks_to_a_proxy(name) {
+                found.to_a_proxy = true;
+            }
+        }
+        found
+    }
+}
+
 /// The headers in which callers send their own provider keys.
-const KEY_HEADERS: [&str; 6] =
-    ["authorization", "x-api-key", "x-goog-api-key", "xi-api-key", "api-key", "x-provider-api-key"];
+static KEY_HEADERS: Names<6> = Names::new([
+    "authorization",
+    "x-api-key",
+    "x-goog-api-key",
+    "xi-api-key",
+    "api-key",
+    "x-provider-api-key",
+]);
 
 /// Further headers that hold a secret for one provider.
-const OTHER_SECRETS: [&str; 3] = ["cookie", "ocp-apim-subscription-key", "x-amz-security-token"];
+static OTHER_SECRETS: Names<3> = Names::new(["cookie", "ocp-apim-subscription-key", "x-amz-security-token"]);
 
 /// The caller's own provider keys among the headers to the provider, by header name.
 pub(super) fn own_keys(headers: &HeaderMap) -> Vec<(&'static str, HeaderValue)> {
     KEY_HEADERS
-        .into_iter()
+        .of(KEY_HEADERS.among(headers))
         .flat_map(|name| headers.get_all(name).iter().map(move |value| (name, value.clone())))
         .collect()
 }
@@ -123,7 +147,7 @@ pub(super) fn set_provider_key(
 
 /// Headers that would make a provider read a call on a managed key in another way than the gateway does, leave a part of
 /// the response out, or bill another account of the operator's.
-const NOT_ON_MANAGED_KEYS: [&str; 12] = [
+static NOT_ON_MANAGED_KEYS: Names<12> = Names::new([
     "content-encoding",
     "x-http-method",
     "x-http-method-override",
@@ -136,13 +160,11 @@ const NOT_ON_MANAGED_KEYS: [&str; 12] = [
     "nvcf-poll-seconds",
     "range",
     "prefer",
-];
+]);
 
 /// Removes what a caller may not decide for a call on a managed provider key.
 pub(super) fn fit_managed_key(headers: &mut HeaderMap) {
-    for name in NOT_ON_MANAGED_KEYS {
-        headers.remove(name);
-    }
+    NOT_ON_MANAGED_KEYS.remove_from(headers);
 }
 
 /// Headers by which a caller chooses the form of the answer's body.
@@ -200,7 +222,7 @@ pub(super) fn fit_managed_key_of_bedrock(headers: &mut HeaderMap) -> Result<(), 
 }
 
 /// Headers with a digest of the body.
-const DIGESTS: [&str; 4] = ["content-md5", "digest", "content-digest", "repr-digest"];
+static DIGESTS: Names<4> = Names::new(["content-md5", "digest", "content-digest", "repr-digest"]);
 
 /// Adapts the headers to an altered body of `length` bytes.
 pub(super) fn fit_altered_body(headers: &mut HeaderMap, length: usize) {
@@ -210,16 +232,13 @@ pub(super) fn fit_altered_body(headers: &mut HeaderMap, length: usize) {
 
 /// Removes the digests of a body that is altered.
 pub(super) fn without_digests(headers: &mut HeaderMap) {
-    for name in DIGESTS {
-        headers.remove(name);
-    }
+    DIGESTS.remove_from(headers);
 }
 
 /// Removes all keys of callers. A provider that the model chooses may be another one than the key's.
 pub(super) fn without_own_keys(headers: &mut HeaderMap) {
-    for name in KEY_HEADERS.iter().chain(&OTHER_SECRETS) {
-        headers.remove(*name);
-    }
+    KEY_HEADERS.remove_from(headers);
+    OTHER_SECRETS.remove_from(headers);
 }
 
 /// The version of Anthropic's interface, which it requires and which clients of other formats do not send.
@@ -233,7 +252,7 @@ const OF_A_FORMAT: [&str; 3] = ["anthropic-", "openai-", "x-goog-"];
 /// be converted. Keys stay.
 pub(super) fn fit_converted_body(headers: &mut HeaderMap) {
     let is_of_a_format = |name: &str| OF_A_FORMAT.iter().any(|prefix| name.starts_with(prefix));
-    remove_where(headers, |name| is_of_a_format(name) && !KEY_HEADERS.contains(&name));
+    remove_where(headers, |name| is_of_a_format(name) && KEY_HEADERS.place(name).is_none());
     headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
 }
 
@@ -267,20 +286,26 @@ fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> &'a str {
 
 /// The headers back to the caller, without those that only this service may set. [`confine`] follows.
 pub(super) fn to_caller(mut headers: HeaderMap) -> HeaderMap {
-    fit_length(&mut headers);
-    strip_hop_by_hop(&mut headers);
-    strip_ours(&mut headers);
-    headers.remove(IDEMPOTENCY_REPLAYED);
-    remove_where(&mut headers, speaks_to_a_proxy);
+    let found = Found::among(&headers);
+    if found.of_one_hop & LENGTH != 0 {
+        fit_length(&mut headers);
+    }
+    strip_hop_by_hop(&mut headers, found.of_one_hop);
+    if found.ours {
+        strip_ours(&mut headers);
+    }
+    if found.replayed {
+        headers.remove(IDEMPOTENCY_REPLAYED);
+    }
+    if found.to_a_proxy {
+        remove_where(&mut headers, speaks_to_a_proxy);
+    }
     headers
 }
 
 /// Leaves at most one `Content-Length`, and none beside a `Transfer-Encoding`, which overrides it (RFC 9112, section 6.3). The
 /// HTTP library refuses lengths that differ, except in responses without a body.
 fn fit_length(headers: &mut HeaderMap) {
-    if !headers.contains_key(CONTENT_LENGTH) {
-        return;
-    }
     let length = if headers.contains_key(TRANSFER_ENCODING) { None } else { announced_length(headers) };
     match length {
         Some(length) => headers.insert(CONTENT_LENGTH, HeaderValue::from(length)),
@@ -375,28 +400,26 @@ fn private_caching(headers: &HeaderMap) -> HeaderValue {
     HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static("private, no-store"))
 }
 
+/// The headers that tell a browser's own calls, in the order in which a refusal names one.
+static OF_BROWSERS: Names<6> =
+    Names::new(["service-worker", "sec-fetch-mode", "sec-purpose", "purpose", "x-moz", "sec-fetch-dest"]);
+
 /// Whether a browser makes the call on its own: to navigate, to fetch ahead, or to load a script, an image or a worker. Only
 /// a program's own requests (`fetch`) are forwarded.
 pub(super) fn is_of_a_browser_itself(headers: &HeaderMap) -> Option<&'static str> {
-    let other_than = |name: &'static str, allowed: &str| {
-        let mut values = headers.get_all(name).iter();
-        values.any(|value| !value.as_bytes().eq_ignore_ascii_case(allowed.as_bytes())).then_some(name)
-    };
-    let navigates = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"navigate");
-    let navigation = headers.get_all("sec-fetch-mode").iter().any(navigates).then_some("sec-fetch-mode");
-    let worker = headers.contains_key("service-worker").then_some("service-worker");
-    // What is fetched ahead may be shown by the navigation that follows.
-    let ahead = ["sec-purpose", "purpose", "x-moz"].into_iter().find(|name| {
-        let mut values = headers.get_all(*name).iter();
-        values.any(|value| {
-            value
-                .as_bytes()
-                .trim_ascii()
-                .get(..8)
-                .is_some_and(|begin| begin.eq_ignore_ascii_case(b"prefetch"))
-        })
+    let signs = headers.iter().filter_map(|(name, value)| {
+        let place = OF_BROWSERS.place(name.as_str())?;
+        let value = value.as_bytes();
+        let is_sign = match OF_BROWSERS.at(place) {
+            "service-worker" => true,
+            "sec-fetch-mode" => value.eq_ignore_ascii_case(b"navigate"),
+            "sec-fetch-dest" => !value.eq_ignore_ascii_case(b"empty"),
+            // What is fetched ahead may be shown by the navigation that follows.
+            _ => value.trim_ascii().get(..8).is_some_and(|begin| begin.eq_ignore_ascii_case(b"prefetch")),
+        };
+        is_sign.then_some(place)
     });
-    worker.or(navigation).or(ahead).or_else(|| other_than("sec-fetch-dest", "empty"))
+    signs.min().map(|place| OF_BROWSERS.at(place))
 }
 
 /// Whether the request is a delivery of a webhook of this service, directly or through other services.
@@ -421,22 +444,28 @@ fn remove_where(headers: &mut HeaderMap, is_removed: impl Fn(&str) -> bool) {
     }
 }
 
-/// Removes hop-by-hop headers.
-fn strip_hop_by_hop(headers: &mut HeaderMap) {
+/// Removes hop-by-hop headers: those that `Connection` names, and then those that were `found` of [`OF_ONE_HOP`].
+fn strip_hop_by_hop(headers: &mut HeaderMap, found: u32) {
+    // Most name nothing that is there, and then nothing is allocated.
     let named: Vec<HeaderName> = headers
         .get_all(CONNECTION)
         .iter()
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(','))
-        .filter_map(|name| name.trim().parse().ok())
+        .map(str::trim)
+        .filter(|name| headers.contains_key(*name))
+        .filter_map(|name| name.parse().ok())
         .collect();
-    for name in named.iter().chain(&HOP_BY_HOP) {
+    for name in named {
         headers.remove(name);
     }
+    OF_ONE_HOP.remove(headers, found & HOP_BY_HOP);
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
@@ -581,6 +610,247 @@ mod tests {
             set_provider_key(&mut map, place, "sk-1").unwrap();
             assert_eq!(map, headers(&[expected]), "{place:?}");
             assert!(set_provider_key(&mut map, place, "a\nb").is_err());
+        }
+    }
+
+    /// What these functions do, told with a look-up of every name.
+    mod by_look_ups {
+        use super::*;
+
+        fn remove_all(headers: &mut HeaderMap, names: &[&'static str]) {
+            for name in names {
+                headers.remove(*name);
+            }
+        }
+
+        fn strip_hop_by_hop(headers: &mut HeaderMap) {
+            let named: Vec<HeaderName> = headers
+                .get_all(CONNECTION)
+                .iter()
+                .filter_map(|value| value.to_str().ok())
+                .flat_map(|value| value.split(','))
+                .filter_map(|name| name.trim().parse().ok())
+                .collect();
+            for name in named {
+                headers.remove(name);
+            }
+            let of_one_hop = [
+                "connection",
+                "keep-alive",
+                "proxy-connection",
+                "proxy-authenticate",
+                "proxy-authorization",
+                "te",
+                "trailer",
+                "transfer-encoding",
+                "upgrade",
+                "expect",
+            ];
+            remove_all(headers, &of_one_hop);
+        }
+
+        pub(super) fn to_provider(mut headers: HeaderMap) -> HeaderMap {
+            strip_hop_by_hop(&mut headers);
+            headers.remove(HOST);
+            strip_ours(&mut headers);
+            remove_all(&mut headers, &["traceparent", "tracestate", "baggage", "authorization"]);
+            headers
+        }
+
+        pub(super) fn to_caller(mut headers: HeaderMap) -> HeaderMap {
+            if headers.contains_key(CONTENT_LENGTH) {
+                fit_length(&mut headers);
+            }
+            strip_hop_by_hop(&mut headers);
+            strip_ours(&mut headers);
+            headers.remove("idempotency-replayed");
+            remove_where(&mut headers, speaks_to_a_proxy);
+            headers
+        }
+
+        pub(super) fn fit_managed_key(mut headers: HeaderMap) -> HeaderMap {
+            let names = [
+                "content-encoding",
+                "x-http-method",
+                "x-http-method-override",
+                "x-method-override",
+                "openai-organization",
+                "openai-project",
+                "x-goog-fieldmask",
+                "x-goog-user-project",
+                "x-hf-bill-to",
+                "nvcf-poll-seconds",
+                "range",
+                "prefer",
+            ];
+            remove_all(&mut headers, &names);
+            headers
+        }
+
+        const KEYS: [&str; 6] =
+            ["authorization", "x-api-key", "x-goog-api-key", "xi-api-key", "api-key", "x-provider-api-key"];
+
+        pub(super) fn own_keys(headers: &HeaderMap) -> Vec<(&'static str, HeaderValue)> {
+            let values =
+                |name: &'static str| headers.get_all(name).iter().map(move |value| (name, value.clone()));
+            KEYS.into_iter().flat_map(values).collect()
+        }
+
+        pub(super) fn without_secrets(mut headers: HeaderMap) -> HeaderMap {
+            remove_all(&mut headers, &KEYS);
+            remove_all(&mut headers, &["cookie", "ocp-apim-subscription-key", "x-amz-security-token"]);
+            remove_all(&mut headers, &["content-md5", "digest", "content-digest", "repr-digest"]);
+            headers
+        }
+
+        pub(super) fn is_of_a_browser_itself(headers: &HeaderMap) -> Option<&'static str> {
+            let any = |name: &'static str, is_sign: fn(&[u8]) -> bool| {
+                headers.get_all(name).iter().any(|value| is_sign(value.as_bytes())).then_some(name)
+            };
+            let ahead: fn(&[u8]) -> bool =
+                |value| value.trim_ascii().to_ascii_lowercase().starts_with(b"prefetch");
+            any("service-worker", |_| true)
+                .or_else(|| any("sec-fetch-mode", |value| value.eq_ignore_ascii_case(b"navigate")))
+                .or_else(|| ["sec-purpose", "purpose", "x-moz"].into_iter().find_map(|name| any(name, ahead)))
+                .or_else(|| any("sec-fetch-dest", |value| !value.eq_ignore_ascii_case(b"empty")))
+        }
+    }
+
+    /// A name of more than 64 bytes, which the HTTP library reads in another way than shorter ones.
+    const LONG: &str = "x-long-0123456789-0123456789-0123456789-0123456789-0123456789-0123";
+
+    /// Names of all kinds, among them some that are as long as another kind's.
+    const NAMES: [&str; 66] = [
+        "connection",
+        "content-length",
+        "keep-alive",
+        "proxy-connection",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "expect",
+        "host",
+        "x-service-metadata",
+        "x-service-a",
+        "x-service-request-id",
+        "traceparent",
+        "tracestate",
+        "baggage",
+        "idempotency-replayed",
+        "x-sendfile",
+        "x-accel-redirect",
+        "x-accel-buffering",
+        "x-lighttpd-send-file",
+        "x-reproxy-url",
+        "authorization",
+        "x-api-key",
+        "x-goog-api-key",
+        "xi-api-key",
+        "api-key",
+        "x-provider-api-key",
+        "cookie",
+        "ocp-apim-subscription-key",
+        "x-amz-security-token",
+        "content-encoding",
+        "x-http-method",
+        "x-http-method-override",
+        "x-method-override",
+        "openai-organization",
+        "openai-project",
+        "x-goog-fieldmask",
+        "x-goog-user-project",
+        "x-hf-bill-to",
+        "nvcf-poll-seconds",
+        "range",
+        "prefer",
+        "content-md5",
+        "digest",
+        "content-digest",
+        "repr-digest",
+        "service-worker",
+        "sec-fetch-mode",
+        "sec-purpose",
+        "purpose",
+        "x-moz",
+        "sec-fetch-dest",
+        "close",
+        "x-hop",
+        "x-a",
+        "user-agent",
+        "accept",
+        "accept-encoding",
+        "content-type",
+        "x-custom",
+        "x-servic",
+        "x-idempotency-replay",
+        LONG,
+    ];
+
+    const VALUES: [&[u8]; 20] = [
+        b"",
+        b"1",
+        b"2",
+        b"close",
+        b"keep-alive",
+        b"Keep-Alive, X-Hop,,TE , x-a",
+        b"Content-Length, x-service-a, Authorization",
+        b"X-LONG-0123456789-0123456789-0123456789-0123456789-0123456789-0123, close",
+        b"transfer-encoding, accept encoding, Connection",
+        b"x-hop, X-A\xff",
+        b"46",
+        b"46, 46",
+        b"chunked",
+        b"navigate",
+        b"Navigate",
+        b"empty",
+        b"EMPTY",
+        b"Prefetch;prerender",
+        b" prefetch",
+        b"prefetc",
+    ];
+
+    /// The headers in the order in which they are written.
+    fn in_order(headers: &HeaderMap) -> Vec<(String, Vec<u8>)> {
+        headers.iter().map(|(name, value)| (name.to_string(), value.as_bytes().to_vec())).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_source_file(file!()))]
+
+        #[test]
+        fn what_passes_and_its_order_are_those_of_a_look_up_of_every_name(
+            pairs in proptest::collection::vec(
+                (proptest::sample::select(NAMES.to_vec()), proptest::sample::select(VALUES.to_vec())),
+                0..24,
+            ),
+            connections in
+                proptest::collection::vec((0..24_usize, proptest::sample::select(VALUES.to_vec())), 0..3),
+        ) {
+            let (mut given, mut pairs) = (HeaderMap::new(), pairs);
+            for (place, value) in connections {
+                pairs.insert(place.min(pairs.len()), ("connection", value));
+            }
+            for (name, value) in pairs {
+                given.append(name, HeaderValue::from_bytes(value).unwrap());
+            }
+            let sent = to_provider(given.clone(), &[Slot::Authorization]);
+            prop_assert_eq!(in_order(&sent), in_order(&by_look_ups::to_provider(given.clone())));
+            prop_assert_eq!(
+                in_order(&to_caller(given.clone())),
+                in_order(&by_look_ups::to_caller(given.clone()))
+            );
+            prop_assert_eq!(own_keys(&given), by_look_ups::own_keys(&given));
+            prop_assert_eq!(is_of_a_browser_itself(&given), by_look_ups::is_of_a_browser_itself(&given));
+            let mut managed = given.clone();
+            fit_managed_key(&mut managed);
+            prop_assert_eq!(in_order(&managed), in_order(&by_look_ups::fit_managed_key(given.clone())));
+            let mut without = given.clone();
+            without_own_keys(&mut without);
+            without_digests(&mut without);
+            prop_assert_eq!(in_order(&without), in_order(&by_look_ups::without_secrets(given)));
         }
     }
 }

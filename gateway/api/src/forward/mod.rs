@@ -38,7 +38,7 @@ mod usage;
 mod whole_body;
 
 pub(crate) use self::called_endpoint::CalledEndpoint;
-pub(crate) use self::endpoint::{answer, routes};
+pub(crate) use self::endpoint::{answer, routes, served};
 pub(crate) use self::forwarder::Forwarder;
 pub use self::headers::ResponseHeaders;
 pub use self::usage::DecoderMemory;

@@ -117,9 +117,8 @@ pub(super) async fn prepare(
     turn.step().await;
     let key = idempotent_call::key(&parts.method, &parts.headers)?.map(str::to_owned);
     let (idle, share) = (app.timeouts.body, || app.body_memory.share(merchant_id, BodyKind::Request));
-    let (read, turn) = match addressed {
-        Addressed::Forward { recorded, target } => {
-            let provider = app.providers.at(&recorded);
+    let (read, provider, turn) = match addressed {
+        Addressed::Forward { provider, recorded, target } => {
             let urls = (recorded, target);
             if credentials_of_token(provider, &found)?.is_some() {
                 // A signature needs all of the body.
@@ -129,7 +128,7 @@ pub(super) async fn prepare(
                     read_whole(&parts.headers, body, turn, idle, share()).await?
                 };
                 let turn = conversions.turn_with_memory(&whole).await?;
-                (ReadCall::forwarded_whole(provider, urls, &whole)?, turn)
+                (ReadCall::forwarded_whole(provider, urls, &whole)?, provider, turn)
             } else {
                 // Elsewhere a form may be anything, and passes as it comes.
                 let is_transcription = provider.shape(&urls.1) == Shape::Transcription;
@@ -140,24 +139,30 @@ pub(super) async fn prepare(
                 };
                 let by = &found.credential.caller;
                 let given = (&parts.headers, body);
-                (ReadCall::forwarded((provider, by), urls, given, ahead, (turn, idle)).await?, None)
+                let read = ReadCall::forwarded((provider, by), urls, given, ahead, (turn, idle)).await?;
+                (read, provider, None)
             }
         }
         Addressed::ByModel(endpoint) => {
             let whole = read_whole(&parts.headers, body, turn, idle, share()).await?;
             let turn = conversions.turn_with_memory(&whole).await?;
-            (ReadCall::by_model(forwarder, (endpoint, &allowed), &whole, (&query, &found), share())?, turn)
+            let read =
+                ReadCall::by_model(forwarder, (endpoint, &allowed), &whole, (&query, &found), share())?;
+            let provider = app.providers.at(&read.target);
+            (read, provider, turn)
         }
         Addressed::Rewrite(rewrite) => {
             let whole = read_whole(&parts.headers, body, turn, idle, share()).await?;
             let turn = conversions.turn_with_memory(&whole).await?;
-            (ReadCall::rewritten(forwarder, rewrite, &whole, share())?, turn)
+            let read = ReadCall::rewritten(forwarder, rewrite, &whole, share())?;
+            let provider = app.providers.at(&read.target);
+            (read, provider, turn)
         }
     };
     drop(receiving);
     let _preparing = trace.stage("prepare");
     let known = KnownCaller { partition, merchant_id, found, key };
-    finish(forwarder, request_id, (called, parts), known, (read, turn, conversions), metadata).await
+    finish(forwarder, request_id, (called, parts), known, (read, provider, turn, conversions), metadata).await
 }
 
 /// The caller of a call, and the idempotency key.
@@ -168,14 +173,14 @@ struct KnownCaller {
     key: Option<String>,
 }
 
-/// Chooses the provider key of a call that is read, checks what it may ask for and makes the request to the provider. A long
-/// body has its turn, until it is read no more, and another one to be signed.
+/// Chooses the provider key of a call to `provider` that is read, checks what it may ask for and makes the request to the
+/// provider. A long body has its turn, until it is read no more, and another one to be signed.
 async fn finish(
     forwarder: &Forwarder,
     request_id: RequestId,
     (called, parts): (CalledEndpoint, http::request::Parts),
     KnownCaller { partition, merchant_id, found, key }: KnownCaller,
-    (read, mut turn, conversions): (ReadCall, Option<TurnWithMemory>, Conversions),
+    (read, provider, mut turn, conversions): (ReadCall, Recognised<'_>, Option<TurnWithMemory>, Conversions),
     metadata: BTreeMap<String, String>,
 ) -> Result<PreparedCall, ApiError> {
     let app = &forwarder.app;
@@ -186,7 +191,7 @@ async fn finish(
         mut body,
         json,
         form,
-        options,
+        mut options,
         model,
         known_bytes,
         asked,
@@ -203,7 +208,7 @@ async fn finish(
         return Err(ApiError::issue([name.as_str()], message));
     }
     let own_keys = headers::own_keys(&outgoing_headers);
-    let provider = app.providers.at(&target);
+    debug_assert_eq!(provider, app.providers.at(&target), "the provider is that of the URL");
     let mut signed_with = credentials_of_token(provider, &found)?;
     let key_place = key_place(provider, &target, found.slot);
     let is_in_url = called == CalledEndpoint::Forward && key_place == KeyPlace::Carrier(Slot::Query);
@@ -251,10 +256,16 @@ async fn finish(
         Ok(list_price) => (list_price, None),
         Err(why) => (ListPrice::Unlisted, Some(why)),
     };
+    let billed_by = provider.billed_by(&target);
+    if billed_by == BilledBy::InputCharacters
+        && let Some(json) = json.as_deref()
+    {
+        beside_others(json.len(), || options.read_input_characters(json));
+    }
     let limits = size::Limits {
         members: provider.limit_members(&target),
         model: app.providers.max_tokens(provider, &target, model.as_deref()),
-        billed_by: provider.billed_by(&target),
+        billed_by,
         unbounded: provider.unbounded(model.as_deref()),
     };
     let size = match json.as_deref().filter(|_| on_spend_key) {
@@ -316,7 +327,7 @@ async fn finish(
             outgoing_headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
         headers::fit_managed_key(&mut outgoing_headers);
-        if provider.billed_by(&target) == BilledBy::Report {
+        if billed_by == BilledBy::Report {
             headers::ask_for_a_readable_answer(&mut outgoing_headers);
         }
         if provider.is_bedrock() {
@@ -339,7 +350,7 @@ async fn finish(
             outgoing_headers.insert(name, value);
         }
     }
-    if provider.billed_by(&target) == BilledBy::InputCharacters {
+    if billed_by == BilledBy::InputCharacters {
         if is_managed && options.input_characters.is_none() {
             return Err(ApiError::issue(["input"], "must be a text: the price is one for its characters"));
         }
@@ -496,9 +507,11 @@ pub(super) fn ambiguous_member(name: &str) -> ApiError {
 }
 
 /// Where a call goes, as far as its head says.
-enum Addressed {
+enum Addressed<'a> {
     /// To the URL `u`, or the one in the path.
     Forward {
+        /// The provider at both URLs, which differ in their query alone.
+        provider: Recognised<'a>,
         /// The URL as the log has it: without the credential's provider key.
         recorded: Uri,
         target: Uri,
@@ -509,9 +522,9 @@ enum Addressed {
     Rewrite(Rewrite),
 }
 
-impl Addressed {
+impl<'a> Addressed<'a> {
     fn read(
-        forwarder: &Forwarder,
+        forwarder: &'a Forwarder,
         called: CalledEndpoint,
         uri: &Uri,
         query: &Query<'_>,
@@ -528,8 +541,11 @@ impl Addressed {
                 let provider = forwarder.app.providers.at(&recorded);
                 let in_url = key_place(provider, &recorded, found.slot) == KeyPlace::Carrier(Slot::Query);
                 let key_in_url = found.credential.provider_key.as_deref().filter(|_| in_url);
-                let target = target(query, found, key_in_url)?;
-                Ok(Self::Forward { recorded, target })
+                let target = match key_in_url {
+                    Some(_) => target(query, found, key_in_url)?,
+                    None => recorded.clone(),
+                };
+                Ok(Self::Forward { provider, recorded, target })
             }
             CalledEndpoint::Model(endpoint) => Ok(Self::ByModel(endpoint)),
             CalledEndpoint::Rewrite => {

@@ -203,7 +203,9 @@ mod tests {
 
     #[test]
     fn characters_are_the_size_of_a_call_only_where_they_are_billed() {
-        let options = read_request(br#"{"input":"caf\u00e9"}"#);
+        let body = br#"{"input":"caf\u00e9"}"#;
+        let mut options = read_request(body);
+        options.read_input_characters(body);
         let of = |billed_by| {
             let limits =
                 Limits { members: &[], model: Split::default(), billed_by, unbounded: Unbounded::Nothing };

@@ -29,6 +29,7 @@ const fn openai_compatible(
 ) -> ProviderFacts {
     ProviderFacts {
         name,
+        is_built_in: true,
         trace_name: None,
         hosts,
         key: KeySlot::Bearer,
@@ -226,11 +227,15 @@ pub static BUILT_IN: &[ProviderFacts] = &[
 
 /// A host that the operator gave a name of its own. It is taken for one with OpenAI's interface that reports usage in the
 /// standard object.
-pub(super) static NAMED_BY_THE_OPERATOR: ProviderFacts =
-    ProviderFacts { shape: Shape::Standard, ..openai_compatible("", &[], Served::Nowhere) };
+pub(super) static NAMED_BY_THE_OPERATOR: ProviderFacts = ProviderFacts {
+    is_built_in: false,
+    shape: Shape::Standard,
+    ..openai_compatible("", &[], Served::Nowhere)
+};
 
 /// Every other host.
 pub(super) static OTHER: ProviderFacts = ProviderFacts {
+    is_built_in: false,
     shape: Shape::Standard,
     // Only fees are charged there, and completion.md section 3 counts both.
     chat_limit: ChatLimit::Either,
@@ -242,6 +247,14 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+
+    #[test]
+    fn only_the_facts_of_the_table_are_those_of_a_built_in_provider() {
+        for facts in BUILT_IN.iter().chain([&NAMED_BY_THE_OPERATOR, &OTHER]) {
+            let has_its_name = BUILT_IN.iter().any(|known| known.name == facts.name);
+            assert_eq!(facts.is_built_in, has_its_name, "{:?}", facts.name);
+        }
+    }
 
     #[test]
     fn no_name_and_no_host_stands_twice_and_names_are_plain() {

@@ -10,6 +10,8 @@ use crate::forward::Shape;
 pub struct ProviderFacts {
     /// Its name, as requests, settings and price files write it.
     pub name: &'static str,
+    /// Whether it is one of the built-in providers, whose interface is known.
+    pub(super) is_built_in: bool,
     /// Its name in the semantic conventions of OpenTelemetry, if they know it.
     pub(crate) trace_name: Option<&'static str>,
     /// The hosts of its public interface. A call over https to such a host is a call to the provider.

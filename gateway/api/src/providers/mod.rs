@@ -46,10 +46,33 @@ const HTTPS_PORT: u16 = 443;
 /// The providers that this instance knows.
 #[derive(Debug)]
 pub(crate) struct Providers {
-    hosts: Vec<ProviderHost>,
+    hosts: Vec<NamedHost>,
     regions: NamedRegions,
     keys: BTreeMap<String, ProviderKey>,
     catalogue: Catalogue,
+}
+
+/// A host that the operator configured, and what follows from it for every call there.
+#[derive(Debug)]
+struct NamedHost {
+    given: ProviderHost,
+    /// The host, normalised for comparison.
+    plain: String,
+    /// The facts of the provider of this name.
+    facts: &'static ProviderFacts,
+    /// Whether a managed key may be sent there over plain HTTP.
+    permits_plain_http: bool,
+}
+
+impl From<ProviderHost> for NamedHost {
+    fn from(given: ProviderHost) -> Self {
+        Self {
+            plain: target::plain_host(&given.host),
+            facts: facts_of(&given.name),
+            permits_plain_http: plain_http::permits(&given.host),
+            given,
+        }
+    }
 }
 
 /// The key that a call carries.
@@ -88,7 +111,8 @@ impl Providers {
         keys: BTreeMap<String, ProviderKey>,
         catalogue: Catalogue,
     ) -> Self {
-        Self { regions: NamedRegions::of(&hosts), hosts, keys, catalogue }
+        let regions = NamedRegions::of(&hosts);
+        Self { hosts: hosts.into_iter().map(NamedHost::from).collect(), regions, keys, catalogue }
     }
 
     /// The price catalogue.
@@ -96,7 +120,8 @@ impl Providers {
         &self.catalogue
     }
 
-    /// The provider at `target`. Hosts that the operator configured come first.
+    /// The provider at `target`: the same for each URL with its scheme, host and port. Hosts that the operator configured
+    /// come first.
     pub(crate) fn at(&self, target: &Uri) -> Recognised<'_> {
         let (host, port) = target::destination(target);
         let public = BUILT_IN.iter().find_map(|facts| Some((facts, facts.owner_of(&host)?)));
@@ -105,20 +130,21 @@ impl Providers {
             HostOwner::Provider => false,
             HostOwner::ProviderInRegion | HostOwner::Customer => true,
         };
-        let named = |known: &&ProviderHost| known.port == port && target::plain_host(&known.host) == host;
+        let named = |known: &&NamedHost| known.given.port == port && known.plain == host;
         if let Some(known) = self.hosts.iter().find(named) {
+            let name = &known.given.name;
             let (facts, destination) = match public {
                 // Such a host of the provider has the rules of a public interface.
-                Some((facts, owner)) if needs_naming(owner) && facts.name == known.name => {
+                Some((facts, owner)) if needs_naming(owner) && facts.name == name => {
                     (facts, if is_protected { Destination::Public } else { Destination::Unprotected })
                 }
                 Some(_) | None => {
-                    let is_private = target.scheme_str() == Some("https") || plain_http::permits(&known.host);
+                    let is_private = target.scheme_str() == Some("https") || known.permits_plain_http;
                     let destination = if is_private { Destination::Named } else { Destination::NamedInPlain };
-                    (facts_of(&known.name), destination)
+                    (known.facts, destination)
                 }
             };
-            return Recognised { name: &known.name, facts, destination };
+            return Recognised { name, facts, destination };
         }
         let (facts, destination) = match public {
             Some((facts, owner)) if is_protected && needs_naming(owner) => (facts, Destination::Unnamed),
@@ -133,8 +159,9 @@ impl Providers {
     /// operator configured, over https, or over http at another port than 443 of a loopback or private address; or else
     /// its public interface.
     pub(crate) fn origin_of(&self, name: &str) -> Option<String> {
-        if let Some(ProviderHost { host, port, .. }) = self.hosts.iter().find(|known| known.name == name) {
-            let scheme = if *port == HTTPS_PORT || !plain_http::permits(host) { "https" } else { "http" };
+        if let Some(known) = self.hosts.iter().find(|known| known.given.name == name) {
+            let ProviderHost { host, port, .. } = &known.given;
+            let scheme = if *port == HTTPS_PORT || !known.permits_plain_http { "https" } else { "http" };
             let is_bare_ipv6 = host.contains(':') && !host.starts_with('[');
             let host = if is_bare_ipv6 { format!("[{host}]") } else { host.clone() };
             return Some(format!("{scheme}://{host}:{port}"));

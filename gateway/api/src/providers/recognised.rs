@@ -5,8 +5,8 @@ use http::{HeaderName, HeaderValue, Uri};
 
 use super::facts::QueryRule;
 use super::{
-    AwsCredentials, BUILT_IN, BilledBy, InvalidKey, KeySlot, OTHER, ProviderFacts, ProviderKey, StreamUsage,
-    bedrock, endpoints, limit_members,
+    AwsCredentials, BilledBy, InvalidKey, KeySlot, OTHER, ProviderFacts, ProviderKey, StreamUsage, bedrock,
+    endpoints, limit_members,
 };
 use crate::forward::{LimitMember, Shape};
 use crate::target;
@@ -51,7 +51,7 @@ impl Recognised<'_> {
 
     /// Where the provider takes the key of a call to `target`; `None` if that is not known.
     pub(crate) fn key_slot(self, target: &Uri) -> Option<KeySlot> {
-        self.is_built_in().then(|| self.facts.key_slot(target.path()))
+        self.facts.is_built_in.then(|| self.facts.key_slot(target.path()))
     }
 
     /// Whether its interface is that of Amazon Bedrock.
@@ -73,13 +73,16 @@ impl Recognised<'_> {
 
     /// The AWS region in the host of `target`, if the provider is Bedrock.
     pub(crate) fn region_of(self, target: &Uri) -> Option<String> {
+        if !self.is_bedrock() {
+            return None;
+        }
         let (host, _) = target::destination(target);
-        bedrock::region_of(&host).filter(|_| self.is_bedrock()).map(str::to_owned)
+        bedrock::region_of(&host).map(str::to_owned)
     }
 
     /// The unit by which a call to `target` is billed.
     pub(crate) fn billed_by(self, target: &Uri) -> BilledBy {
-        if self.is_built_in() { endpoints::billed_by(target) } else { BilledBy::Report }
+        if self.facts.is_built_in { endpoints::billed_by(target) } else { BilledBy::Report }
     }
 
     /// The model that the URL of a call names. The provider ignores the body's then.
@@ -143,10 +146,6 @@ impl Recognised<'_> {
             _ => true,
         });
         unknown.map(|(name, _)| name)
-    }
-
-    fn is_built_in(self) -> bool {
-        BUILT_IN.iter().any(|facts| facts.name == self.facts.name)
     }
 }
 

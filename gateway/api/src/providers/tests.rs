@@ -74,7 +74,44 @@ fn providers_are_recognised_by_destination() {
         let found = providers.at(&uri(url));
         assert_eq!((found.name, found.destination), (name, destination), "{url}");
         assert!(found.facts.name == name, "{url}");
+        // What stands behind the port decides nothing.
+        let authority = uri(url).authority().unwrap().to_string();
+        let scheme = uri(url).scheme_str().unwrap().to_owned();
+        for rest in ["", "/", "/v1?key=sk-x", "?key=sk-x&a=https://api.openai.com:443/", "/openai/../b:c@d"] {
+            assert_eq!(providers.at(&uri(&format!("{scheme}://{authority}{rest}"))), found, "{url} {rest}");
+        }
     }
+}
+
+#[test]
+fn a_host_that_is_named_is_the_same_however_it_is_written() {
+    let named = |host: &str| {
+        let host = ProviderHost { name: "mine".to_owned(), host: host.to_owned(), port: 9 };
+        Providers::new(vec![host], BTreeMap::new(), Catalogue::default())
+    };
+    for (host, url, destination) in [
+        ("LocalHost.", "http://localhost:9/", Destination::Named),
+        ("[::ffff:10.0.0.1]", "http://10.0.0.1:9/", Destination::Named),
+        ("::1", "http://[::1]:9/", Destination::Named),
+        ("Proxy.Example.com", "http://proxy.EXAMPLE.com.:9/", Destination::NamedInPlain),
+        ("proxy.example.com", "https://proxy.example.com:9/", Destination::Named),
+        ("proxy.example.com", "https://proxy.example.com/", Destination::Elsewhere),
+    ] {
+        let providers = named(host);
+        let found = providers.at(&uri(url));
+        assert_eq!(found.destination, destination, "{host} {url}");
+        assert!(!found.facts.is_built_in && found.region_of(&uri(url)).is_none(), "{host} {url}");
+        assert_eq!(found.name == "mine", destination != Destination::Elsewhere, "{host} {url}");
+    }
+}
+
+#[test]
+fn only_bedrock_has_a_region_in_its_host() {
+    let providers = providers();
+    let url = uri("https://bedrock-runtime.eu-west-1.amazonaws.com/model/m/converse");
+    assert_eq!(providers.at(&url).region_of(&url).as_deref(), Some("eu-west-1"));
+    let openai = providers.at(&uri("https://api.openai.com/v1"));
+    assert_eq!(openai.region_of(&url), None);
 }
 
 #[test]

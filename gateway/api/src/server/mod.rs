@@ -334,8 +334,7 @@ fn paying_pool(mode: Mode, database_url: &str, connections: usize) -> Result<Opt
 
 fn router(app: &Arc<App>, forwarder: Arc<Forwarder>) -> Router {
     docs::check();
-    let forwarding = Router::from(forward::routes()).with_state(forwarder);
-    Router::new().nest("/v1", forwarding).merge(standard(app))
+    forward::served().with_state(forwarder).merge(standard(app))
 }
 
 /// The REST interface.

@@ -61,14 +61,40 @@ pub(crate) struct Found {
     pub(crate) slots: Vec<Slot>,
 }
 
-/// The content of a slot, before its fields are checked.
-enum Token {
-    SecretKey(String),
-    SpendKey(String),
-    /// The JSON object of a forward token.
-    Json(String),
-    /// Another service's credential, or an invalid one.
-    Foreign(ApiError),
+/// The content of a slot, by its beginning and its encoding.
+enum Token<'a> {
+    SecretKey(&'a str),
+    SpendKey(&'a str),
+    /// A text in base64: a forward token if it is a JSON object, whatever its fields are.
+    Text(String),
+}
+
+impl Token<'_> {
+    /// Fails for a text that is no forward token. It is another service's credential, or an invalid one.
+    fn check(&self) -> Result<(), ApiError> {
+        match self {
+            Self::Text(json) if input::check_object(json).is_err() => {
+                Err(foreign("must be base64 of a JSON object"))
+            }
+            Self::SecretKey(_) | Self::SpendKey(_) | Self::Text(_) => Ok(()),
+        }
+    }
+
+    /// The credential, or why it is refused. Fails as [`Token::check`] does. The text of a token is read once, unless
+    /// something is wrong with it.
+    fn credential(&self, server_key: &ServerKey) -> Result<Result<Credential, ApiError>, ApiError> {
+        let caller = match self {
+            Self::SecretKey(key) => Caller::SecretKey(server_key.hash(key)),
+            Self::SpendKey(key) => Caller::SpendKey(server_key.hash(key)),
+            Self::Text(json) => {
+                return match TokenBody::read(json) {
+                    Ok(body) => Ok(body.credential(server_key)),
+                    Err(refused) => self.check().map(|()| Err(refused)),
+                };
+            }
+        };
+        Ok(Ok(Credential::plain(caller)))
+    }
 }
 
 /// Finds the credential: the first slot that holds one of this service, in the order of the specification.
@@ -77,9 +103,15 @@ pub(crate) fn find(headers: &HeaderMap, keys: &[String], server_key: &ServerKey)
     let mut first_foreign = None;
     let mut slots = Vec::new();
     for Present { slot, scheme, bytes, text } in present(headers, keys) {
-        let token = text.map_or(Token::Foreign(ApiError::Auth(AuthError::HeaderInvalid)), read);
-        match (token, scheme) {
-            (Token::Foreign(error), scheme) => {
+        let token = text.ok_or(ApiError::Auth(AuthError::HeaderInvalid)).and_then(read);
+        // The fields of the first one of ours alone are read.
+        let ours = match (token, scheme) {
+            (Ok(token), Scheme::Right) if first_ours.is_none() => token.credential(server_key).map(Some),
+            (Ok(token), _) => token.check().map(|()| None),
+            (Err(error), _) => Err(error),
+        };
+        match (ours, scheme) {
+            (Err(error), scheme) => {
                 // It authorises nothing, but may hold a secret of ours all the same.
                 slots.extend(disguise::holds_a_secret(bytes).then_some(slot));
                 let error = match scheme {
@@ -89,31 +121,25 @@ pub(crate) fn find(headers: &HeaderMap, keys: &[String], server_key: &ServerKey)
                 first_foreign = first_foreign.or(Some(error));
             }
             // The scheme is wrong, but the value is still a secret to remove.
-            (_, Scheme::Wrong) => {
+            (Ok(_), Scheme::Wrong) => {
                 slots.push(slot);
                 first_foreign = first_foreign.or(Some(ApiError::Auth(AuthError::HeaderInvalid)));
             }
-            (token, Scheme::Right) => {
+            (Ok(credential), Scheme::Right) => {
                 slots.push(slot);
-                first_ours = first_ours.or(Some((slot, token)));
+                first_ours = first_ours.or(credential.map(|credential| (slot, credential)));
             }
         }
     }
-    let Some((slot, token)) = first_ours else {
+    let Some((slot, credential)) = first_ours else {
         return Err(first_foreign.unwrap_or(ApiError::Auth(AuthError::HeaderMissing)));
     };
-    let credential = match token {
-        Token::SecretKey(key) => Credential::plain(Caller::SecretKey(server_key.hash(&key))),
-        Token::SpendKey(key) => Credential::plain(Caller::SpendKey(server_key.hash(&key))),
-        Token::Json(json) => TokenBody::read(&json)?.credential(server_key)?,
-        Token::Foreign(error) => return Err(error),
-    };
-    Ok(Found { credential, slot, slots })
+    Ok(Found { credential: credential?, slot, slots })
 }
 
 /// Whether this text has the form of a credential of this service.
 pub(crate) fn is_ours(text: &str) -> bool {
-    !matches!(read(text), Token::Foreign(_))
+    read(text).is_ok_and(|token| token.check().is_ok())
 }
 
 /// Whether this text holds a secret of this service, whatever it is wrapped in.
@@ -174,27 +200,26 @@ fn present<'a>(headers: &'a HeaderMap, keys: &'a [String]) -> Vec<Present<'a>> {
     found
 }
 
-fn read(text: &str) -> Token {
+/// The content of a slot. Fails for what cannot be a credential of this service.
+fn read(text: &str) -> Result<Token<'_>, ApiError> {
     if text.starts_with("aks_") {
-        return Token::SecretKey(text.to_owned());
+        return Ok(Token::SecretKey(text));
     }
     if text.starts_with(SPEND_KEY) {
-        return Token::SpendKey(text.to_owned());
+        return Ok(Token::SpendKey(text));
     }
-    let malformed = |message: &str| {
-        let issue = Issue::new([""; 0], message);
-        Token::Foreign(ApiError::Forward(ForwardError::TokenJsonInvalid(vec![issue])))
-    };
     if text.is_empty() || text.len() > MAX_CREDENTIAL {
-        return malformed("must be base64 of at most 16 KiB");
+        return Err(foreign("must be base64 of at most 16 KiB"));
     }
     let Ok(bytes) = STANDARD.decode(text).or_else(|_| URL_SAFE.decode(text)) else {
-        return malformed("must be base64");
+        return Err(foreign("must be base64"));
     };
-    match String::from_utf8(bytes) {
-        Ok(json) if input::check_object(&json).is_ok() => Token::Json(json),
-        Ok(_) | Err(_) => malformed("must be base64 of a JSON object"),
-    }
+    String::from_utf8(bytes).map(Token::Text).map_err(|_| foreign("must be base64 of a JSON object"))
+}
+
+/// The answer to a credential of another service, or an invalid one, if there is none of ours.
+fn foreign(message: &str) -> ApiError {
+    ApiError::Forward(ForwardError::TokenJsonInvalid(vec![Issue::new([""; 0], message)]))
 }
 
 #[cfg(test)]
@@ -202,6 +227,7 @@ mod tests {
     use base64::engine::general_purpose::{STANDARD as B64, URL_SAFE_NO_PAD};
     use farthing_core::ids::{CustomerId, MeterId};
     use http::{HeaderName, HeaderValue};
+    use proptest::prelude::*;
     use serde_json::{Value, json};
 
     use super::*;
@@ -288,6 +314,75 @@ mod tests {
         let repeated = [ours, ("authorization", "Bearer foreign"), ("authorization", &second)];
         assert_eq!(struck(&repeated, &[]), [Slot::Authorization, Slot::Plain("x-api-key")]);
         assert_eq!(struck(&[ours], &["foreign", other]), [Slot::Plain("x-api-key"), Slot::Query]);
+    }
+
+    #[test]
+    fn an_object_with_fields_that_are_refused_is_ours_and_what_is_no_object_is_foreign() {
+        let server_key = ServerKey::random();
+        let (key, azures) = (("x-api-key", "aks_live_k"), "api-key");
+        for (text, is_object) in [
+            ("{}", true),
+            (r#"{"secret_key":1}"#, true),
+            (r#"{"secret_key":"s","secret_key":"t"}"#, true),
+            (r#" {"x":[{"y":null}]} "#, true),
+            (r#"{"secret_key":"\ud800"}"#, true),
+            (r#"{"\ud800":"s"}"#, false),
+            (r#"{"secret_key":"s"} x"#, false),
+            (r#"{"secret_key":"s""#, false),
+            (r#"[{"secret_key":"s"}]"#, false),
+            ("null", false),
+            ("7", false),
+            ("", false),
+            ("sk-live", false),
+        ] {
+            let token = B64.encode(text);
+            let is_ours = is_ours(&token);
+            assert_eq!(is_ours, is_object, "{text}");
+            // The first one of ours decides. What is foreign is left alone in any slot.
+            let bearer = format!("Bearer {token}");
+            let before = find(&headers(&[("authorization", &bearer), key]), &[], &server_key);
+            let after = find(&headers(&[key, (azures, &token)]), &[], &server_key).unwrap();
+            let caller = Caller::SecretKey(server_key.hash("aks_live_k"));
+            assert_eq!(after.credential.caller, caller, "{text}");
+            if is_object {
+                assert_eq!(before.unwrap_err().code(), "forward_token_json_invalid", "{text}");
+                assert_eq!(after.slots, [Slot::Plain("x-api-key"), Slot::Plain("api-key")], "{text}");
+            } else {
+                assert_eq!(before.unwrap().slots, [Slot::Plain("x-api-key")], "{text}");
+                assert_eq!(after.slots, [Slot::Plain("x-api-key")], "{text}");
+            }
+            let basic = format!("Basic {token}");
+            let wrong = find(&headers(&[("authorization", &basic)]), &[], &server_key);
+            assert_eq!(wrong.unwrap_err().code(), "auth_header_invalid", "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_token_that_is_read_once_is_the_one_that_is_checked_and_read_again(
+            members in proptest::collection::vec((0_usize..12, 0_usize..12), 0..5),
+            (cut, odd) in (0_usize..100, any::<char>()),
+        ) {
+            const NAMES: [&str; 12] = [
+                "secret_key", "spend_key", "provider_key", "customer_id", "connection_id", "connection_secret",
+                "meter_id", "meter_slug", "product_secret", "disable_billing", "x", "secret\\u005fkey",
+            ];
+            const VALUES: [&str; 12] = [
+                "\"s\"", "\"spk_k\"", "null", "true", "7", "\"\"", "[1,{}]", "{\"a\":\"b\"}", "\"a\\u0000b\"",
+                "\"\\ud800\"", "1e999", "",
+            ];
+            let server_key = ServerKey::random();
+            let member = |(name, value): &(usize, usize)| format!("\"{}\":{}", NAMES[*name], VALUES[*value]);
+            let mut json = format!("{{{}}}", members.iter().map(member).collect::<Vec<_>>().join(","));
+            if cut < json.len() {
+                json.replace_range(cut..=cut, odd.encode_utf8(&mut [0; 4]));
+            }
+            let checked = input::check_object(&json).map_err(|_| foreign("must be base64 of a JSON object"));
+            let twice = checked.map(|()| TokenBody::read(&json)?.credential(&server_key));
+            let encoded = B64.encode(&json);
+            prop_assert_eq!(is_ours(&encoded), twice.is_ok());
+            prop_assert_eq!(read(&encoded).and_then(|token| token.credential(&server_key)), twice);
+        }
     }
 
     #[test]

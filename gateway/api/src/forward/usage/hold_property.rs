@@ -484,7 +484,8 @@ proptest! {
             ..ModelPrice::default()
         };
         let body = json!({"model": "m", "voice": "alloy", "input": text}).to_string();
-        let options = read_request(body.as_bytes());
+        let mut options = read_request(body.as_bytes());
+        options.read_input_characters(body.as_bytes());
         let (providers, target) = called("openai", Host::Public, "/v1/audio/speech");
         let limits = limits_at(&providers, &target, Split::default());
         let size = size::of_call(&options, Some(body.as_bytes()), body.len() as u64, limits);

@@ -30,6 +30,29 @@ const DECISIVE: [&str; 8] = [
     "inferenceConfig",
 ];
 
+/// The members that bound the output, in the body or in an object of options in it.
+const BOUNDS: [&str; 9] = joined(&[&LimitMember::NAMES, &COUNTS]);
+
+/// All members of a body that are read.
+const KNOWN: [&str; 23] = joined(&[&DECISIVE, &BOUNDS, &INPUTS]);
+
+/// The names of these lists in their order, `N` in all.
+const fn joined<const N: usize>(lists: &[&[&'static str]]) -> [&'static str; N] {
+    let mut all = [""; N];
+    let (mut count, mut list) = (0, 0);
+    while list < lists.len() {
+        let mut at = 0;
+        while at < lists[list].len() {
+            all[count] = lists[list][at];
+            count += 1;
+            at += 1;
+        }
+        list += 1;
+    }
+    assert!(count == N, "the lists have so many names");
+    all
+}
+
 /// The member of `stream_options` that requests usage.
 const INCLUDE_USAGE: &str = "include_usage";
 
@@ -70,7 +93,8 @@ pub(crate) struct RequestedOptions {
     pub(crate) answers: u64,
     /// A number of answers that is no whole number, so that the provider may read another one.
     pub(crate) unread_count: Option<&'static str>,
-    /// The characters of `input`, if it is a text: what is to be spoken.
+    /// The characters of `input`, if it is a text: what is to be spoken. `None` until
+    /// [`RequestedOptions::read_input_characters`] counts them.
     pub(crate) input_characters: Option<u64>,
     /// Whether the body was not read because it, or an object of options in it, has more than [`MAX_MEMBERS`].
     pub(crate) has_too_many_members: bool,
@@ -86,6 +110,22 @@ impl RequestedOptions {
         };
         Some(limit.saturating_mul(self.limited_answers?))
     }
+
+    /// Counts the characters of `input`, which matter only where they are billed. `body` is the JSON body of these options.
+    pub(crate) fn read_input_characters(&mut self, body: &[u8]) {
+        // A body with such an object in it is not read at all.
+        if !self.has_too_many_members {
+            self.input_characters = input_characters(body);
+        }
+    }
+}
+
+/// The characters of `input` in a JSON body, if it is a text.
+fn input_characters(body: &[u8]) -> Option<u64> {
+    let members = read_members(std::str::from_utf8(body).ok()?, &["input"]).ok()?;
+    let input = members.known.iter().rfind(|member| member.is_exact)?;
+    let text: String = serde_json::from_str(input.value.get()).ok()?;
+    u64::try_from(text.chars().count()).ok()
 }
 
 /// Reads the options of a whole JSON body.
@@ -98,22 +138,22 @@ pub(crate) fn read_request(body: &[u8]) -> RequestedOptions {
 
 fn options_of(body: &[u8]) -> Result<RequestedOptions, Unread> {
     let body = std::str::from_utf8(body).map_err(|_| Unread::NoObject)?;
-    let bounds = [&LimitMember::NAMES[..], &COUNTS[..]].concat();
-    let members = read_members(body, &[&DECISIVE[..], &bounds[..], &INPUTS[..]].concat())?.known;
+    let members = read_members(body, &KNOWN)?.known;
     let body = Given::of(&members);
-    let inner =
-        [body.within("generationConfig", &bounds)?, body.within("generation_config", &bounds)?].concat();
-    let inference = body.within("inferenceConfig", &bounds)?;
+    let mut inner = body.within("generationConfig", &BOUNDS)?;
+    inner.extend(body.within("generation_config", &BOUNDS)?);
+    let inference = body.within("inferenceConfig", &BOUNDS)?;
     let options = body.within("stream_options", &[INCLUDE_USAGE])?;
     let mut limits = OutputLimits::default();
     limits.add(LimitObject::Body, &members);
     limits.add(LimitObject::GenerationConfig, &inner);
     limits.add(LimitObject::InferenceConfig, &inference);
-    let is_ambiguous = |members: &[Member<'_>]| Given::of(members).0.values().any(Spellings::are_ambiguous);
-    let ambiguous = DECISIVE
-        .into_iter()
-        .chain(bounds)
-        .find(|name| body.is_ambiguous(name))
+    let is_ambiguous = |members: &[Member<'_>]| Given::of(members).has_ambiguous();
+    let first_of_body = || DECISIVE.into_iter().chain(BOUNDS).find(|name| body.is_ambiguous(name));
+    let ambiguous = body
+        .has_ambiguous()
+        .then(first_of_body)
+        .flatten()
         .or_else(|| is_ambiguous(&options).then_some("stream_options"))
         .or_else(|| is_ambiguous(&inner).then_some("generationConfig"))
         .or_else(|| is_ambiguous(&inference).then_some("inferenceConfig"));
@@ -137,7 +177,7 @@ fn options_of(body: &[u8]) -> Result<RequestedOptions, Unread> {
     Ok(RequestedOptions {
         model: body.value("model").and_then(|model| string(model.get())).map(without_collection),
         ambiguous,
-        repeats_model: body.0.get("model").is_some_and(|model| model.times > 1),
+        repeats_model: body.find("model").is_some_and(|model| model.times > 1),
         stream: match (is_set("stream"), tells_usage) {
             (false, _) => RequestedStream::None,
             (true, true) => RequestedStream::WithUsage,
@@ -149,16 +189,13 @@ fn options_of(body: &[u8]) -> Result<RequestedOptions, Unread> {
         limited_answers: unread_count.is_none().then_some(counted.saturating_mul(prompts(&lists))),
         answers: answers.saturating_mul(inputs),
         unread_count,
-        input_characters: body.value("input").and_then(|input| {
-            let text: String = serde_json::from_str(input.get()).ok()?;
-            u64::try_from(text.chars().count()).ok()
-        }),
+        input_characters: None,
         has_too_many_members: false,
     })
 }
 
-/// What an object gives for each of a few names.
-struct Given<'a>(BTreeMap<&'static str, Spellings<'a>>);
+/// What an object gives for each of a few names: each name that it has, once.
+struct Given<'a>(Vec<(&'static str, Spellings<'a>)>);
 
 /// The members whose names may be read as one.
 #[derive(Default)]
@@ -179,9 +216,14 @@ impl Spellings<'_> {
 
 impl<'a> Given<'a> {
     fn of(members: &[Member<'a>]) -> Self {
-        let mut by_name: BTreeMap<&'static str, Spellings<'a>> = BTreeMap::new();
+        let mut by_name: Vec<(&'static str, Spellings<'a>)> =
+            Vec::with_capacity(members.len().min(KNOWN.len()));
         for member in members {
-            let given = by_name.entry(member.name).or_default();
+            let at = by_name.iter().position(|(name, _)| *name == member.name).unwrap_or_else(|| {
+                by_name.push((member.name, Spellings::default()));
+                by_name.len() - 1
+            });
+            let (_, given) = &mut by_name[at];
             given.times += 1;
             if member.is_exact {
                 given.exact = Some(member.value);
@@ -190,12 +232,21 @@ impl<'a> Given<'a> {
         Self(by_name)
     }
 
+    fn find(&self, name: &str) -> Option<&Spellings<'a>> {
+        self.0.iter().find(|(given, _)| *given == name).map(|(_, spellings)| spellings)
+    }
+
     fn is_ambiguous(&self, name: &str) -> bool {
-        self.0.get(name).is_some_and(Spellings::are_ambiguous)
+        self.find(name).is_some_and(Spellings::are_ambiguous)
+    }
+
+    /// Whether any of the names is ambiguous.
+    fn has_ambiguous(&self) -> bool {
+        self.0.iter().any(|(_, spellings)| spellings.are_ambiguous())
     }
 
     fn value(&self, name: &str) -> Option<&'a RawValue> {
-        self.0.get(name)?.exact
+        self.find(name)?.exact
     }
 
     /// The members of the object `name`; none if it is no object.
@@ -359,6 +410,8 @@ impl<'de> Deserialize<'de> for Ordered<'de> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::super::members::tests::NAMES_READ;
     use super::*;
 
@@ -526,9 +579,74 @@ mod tests {
             (r#"{"input":null}"#, None),
             ("{}", None),
         ] {
-            assert_eq!(read_request(body.as_bytes()).input_characters, characters, "{body}");
+            let mut options = read_request(body.as_bytes());
+            assert_eq!(options.input_characters, None, "they are not counted yet: {body}");
+            options.read_input_characters(body.as_bytes());
+            assert_eq!(options.input_characters, characters, "{body}");
         }
         assert_eq!(read_request(br#"{"input":"x","input":"longer"}"#).ambiguous, Some("input"));
+    }
+
+    #[test]
+    fn the_characters_of_a_body_that_is_not_read_are_not_counted() {
+        let many = vec![r#""x":0"#; MAX_MEMBERS + 1].join(",");
+        for body in [
+            format!(r#"{{"input":"x",{many}}}"#),
+            format!(r#"{{"input":"x","generationConfig":{{{many}}}}}"#),
+            format!(r#"{{"input":"x","stream_options":{{{many}}}}}"#),
+            r#"{"input":"x""#.to_owned(),
+            r#"["input"]"#.to_owned(),
+            r#"{"INPUT":"x"}"#.to_owned(),
+        ] {
+            let mut options = read_request(body.as_bytes());
+            let before = options.clone();
+            options.read_input_characters(body.as_bytes());
+            assert_eq!(options, before);
+        }
+    }
+
+    #[test]
+    fn every_member_that_is_read_is_among_the_known_ones() {
+        assert_eq!(BOUNDS[..], [&LimitMember::NAMES[..], &COUNTS].concat());
+        assert_eq!(KNOWN[..], [&DECISIVE[..], &BOUNDS, &INPUTS].concat());
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_given_for_a_name_is_what_its_members_say(
+            drawn in proptest::collection::vec((0..KNOWN.len(), 0..4_u8, 0..100_u8), 0..30),
+        ) {
+            let member = |(name, spelling, value): &(usize, u8, u8)| {
+                let name = KNOWN[*name];
+                let (first, rest) = name.split_at(1);
+                match spelling {
+                    0 => format!("\"{}\":{value}", name.to_ascii_uppercase()),
+                    1 => format!("\"\\u{:04x}{rest}\":{value}", first.as_bytes()[0]),
+                    _ => format!("\"{name}\":{value}"),
+                }
+            };
+            let json = format!("{{{}}}", drawn.iter().map(member).collect::<Vec<_>>().join(","));
+            let members = read_members(&json, &KNOWN).unwrap().known;
+            prop_assert_eq!(members.len(), drawn.len());
+            let given = Given::of(&members);
+            for name in KNOWN {
+                let named: Vec<_> = members.iter().filter(|member| member.name == name).collect();
+                let exact = named.iter().rfind(|member| member.is_exact).map(|member| member.value.get());
+                prop_assert_eq!(given.find(name).map_or(0, |given| given.times), named.len());
+                prop_assert_eq!(given.value(name).map(RawValue::get), exact);
+                let is_ambiguous = named.len() > 1 || (named.len() == 1 && exact.is_none());
+                prop_assert_eq!(given.is_ambiguous(name), is_ambiguous);
+            }
+            prop_assert_eq!(given.has_ambiguous(), KNOWN.iter().any(|name| given.is_ambiguous(name)));
+        }
+
+        #[test]
+        fn the_characters_of_any_text_are_counted(text in "\\PC{0,40}", model in "\\PC{0,9}") {
+            let body = serde_json::json!({"model": model, "input": text, "voice": "a"}).to_string();
+            let mut options = read_request(body.as_bytes());
+            options.read_input_characters(body.as_bytes());
+            prop_assert_eq!(options.input_characters, Some(text.chars().count() as u64));
+        }
     }
 
     #[test]

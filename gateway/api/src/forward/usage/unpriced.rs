@@ -2,14 +2,15 @@
 //! longer-lived caches, the compaction of conversations, other models. The catalogue does not list their prices, so calls
 //! on managed keys may not use them. Features that are not known to be free count as charged for. Pure.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 
-use super::any_case::{first_read_as, is_read_as};
+use super::any_case::is_read_as;
+use super::members::{Member, read_members};
 use super::provider_text::string;
-use super::request::Ordered;
 
 /// A member of a body that requests a feature without a listed price, or that may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,15 +76,13 @@ const TOOL_MEMBERS: [&str; 6] = [
 /// read, or that readers may understand in two ways, counts as one that does. `of_provider` are members that do so at the
 /// call's provider.
 pub(crate) fn unpriced_member(body: &[u8], of_provider: &[&'static str]) -> Option<&'static str> {
-    let Ok(Ordered(members)) = serde_json::from_slice(body) else { return Some("body") };
-    let member = members.iter().find_map(|(name, value)| {
-        let text = value.get();
+    let Some((body, members)) = suspects(body, of_provider) else { return Some("body") };
+    let member = members.iter().find_map(|member| {
+        let text = member.value.get();
         let is_named = text != "null";
         let other_than =
             |plain: &[&str]| is_named && !string(text).is_some_and(|value| plain.contains(&value.as_str()));
-        // Some providers' readers ignore the case of names.
-        let known = first_read_as(name, UNPRICED.iter().chain(of_provider))?;
-        let requests = match known {
+        let requests = match member.name {
             "service_tier" | "serviceTier" => other_than(&STANDARD_TIERS),
             "speed" => other_than(&["standard"]),
             "inference_geo" => other_than(&["global"]),
@@ -91,9 +90,20 @@ pub(crate) fn unpriced_member(body: &[u8], of_provider: &[&'static str]) -> Opti
             "context_management" => is_named && !leaves_out_alone(text),
             _ => is_named && text != "false",
         };
-        requests.then_some(known)
+        requests.then_some(member.name)
     });
     member.or_else(|| keeps_a_cache_longer(body).then_some("cache_control"))
+}
+
+/// A JSON body as text, and its members that may request such a feature, in their order; `None` if it cannot be read. Some
+/// providers' readers ignore the case of names.
+fn suspects<'a>(body: &'a [u8], of_provider: &[&'static str]) -> Option<(&'a str, Vec<Member<'a>>)> {
+    let names = match of_provider {
+        [] => Cow::Borrowed(&UNPRICED[..]),
+        [_, ..] => Cow::Owned([&UNPRICED[..], of_provider].concat()),
+    };
+    let body = std::str::from_utf8(body).ok()?;
+    Some((body, read_members(body, &names).ok()?.known))
 }
 
 /// A JSON value with all members of its objects, repeated ones included. Reading one fails where readers may differ: at
@@ -206,7 +216,7 @@ fn leaves_out_alone(management: &str) -> bool {
 }
 
 /// Whether anything is cached for an hour, which costs more to write than the usual minutes.
-fn keeps_a_cache_longer(body: &[u8]) -> bool {
+fn keeps_a_cache_longer(body: &str) -> bool {
     fn within(value: &Tree) -> bool {
         match value {
             Tree::Object(members) => {
@@ -224,9 +234,9 @@ fn keeps_a_cache_longer(body: &[u8]) -> bool {
         }
     }
     // Only a body that may contain the name is read again. Escaped, an ASCII letter begins with `\u00`.
-    let names_it =
-        std::str::from_utf8(body).is_ok_and(|body| names_cache_control(body) || body.contains("\\u00"));
-    names_it && serde_json::from_slice(&without_surrogates(body)).map_or(true, |body: Tree| within(&body))
+    let names_it = names_cache_control(body) || body.contains("\\u00");
+    let read = || serde_json::from_slice::<Tree>(&without_surrogates(body.as_bytes()));
+    names_it && read().map_or(true, |body| within(&body))
 }
 
 /// Whether the body has the name in plain letters. Names are looked for without regard to case: some servers read them so.
@@ -259,6 +269,11 @@ fn without_surrogates(body: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
+    use super::super::any_case::first_read_as;
+    use super::super::members::MAX_MEMBERS;
+    use super::super::request::Ordered;
     use super::*;
 
     #[test]
@@ -397,6 +412,56 @@ mod tests {
             assert_eq!(unpriced_member(body.as_bytes(), &[]), cached);
             let body = format!(r#"{{"y":{}}}"#, nested(levels));
             assert_eq!(unpriced_member(body.as_bytes(), &[]), None);
+        }
+    }
+
+    /// The members that may request such a feature, among all members of a body that keeps each of them.
+    fn among_all<'a>(body: &'a [u8], of_provider: &[&'static str]) -> Option<Vec<(&'static str, &'a str)>> {
+        let Ordered(members) = serde_json::from_slice(body).ok()?;
+        let known = members.iter().filter_map(|(name, value)| {
+            Some((first_read_as(name, UNPRICED.iter().chain(of_provider))?, value.get()))
+        });
+        Some(known.collect())
+    }
+
+    fn kept<'a>(body: &'a [u8], of_provider: &[&'static str]) -> Option<Vec<(&'static str, &'a str)>> {
+        let (_, members) = suspects(body, of_provider)?;
+        Some(members.iter().map(|member| (member.name, member.value.get())).collect())
+    }
+
+    #[test]
+    fn a_body_of_too_many_members_cannot_be_read() {
+        for (others, member) in [(MAX_MEMBERS - 1, Some("speed")), (MAX_MEMBERS, Some("body"))] {
+            let body = format!(r#"{{{}"speed":"fast"}}"#, r#""x":0,"#.repeat(others));
+            assert_eq!(unpriced_member(body.as_bytes(), &[]), member, "{others}");
+            assert_eq!(kept(body.as_bytes(), &[]), among_all(body.as_bytes(), &[]), "{others}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_members_that_are_kept_are_those_of_a_body_that_is_read_whole(
+            members in proptest::collection::vec((0_usize..12, 0_usize..12), 0..6),
+            (at, odd) in (0_usize..150, any::<u8>()),
+        ) {
+            const NAMES: [&str; 12] = [
+                "tools", "Tools", "tool\u{17f}", "service_tier", "serviceTier", "models", "PLUGINS", "x", "messages",
+                "service\\u005ftier", "\\ud800", "y\u{e9}\\n",
+            ];
+            const VALUES: [&str; 12] = [
+                "null", "[]", "{\"tools\":[{}]}", "\"priority\"", "\"\\ud800\"", "1e999", "-0.5", "true", "\"\u{e9}\"",
+                " [1, {\"a\":2} ] ", "", "\"\t\"",
+            ];
+            let member = |(name, value): &(usize, usize)| format!("\"{}\":{}", NAMES[*name], VALUES[*value]);
+            let text = format!("{{{}}}", members.iter().map(member).collect::<Vec<_>>().join(","));
+            let mut body = text.into_bytes();
+            for of_provider in [&[][..], &["models", "plugins"]] {
+                prop_assert_eq!(kept(&body, of_provider), among_all(&body, of_provider));
+            }
+            if let Some(byte) = body.get_mut(at) {
+                *byte = odd;
+            }
+            prop_assert_eq!(kept(&body, &["models"]), among_all(&body, &["models"]));
         }
     }
 
