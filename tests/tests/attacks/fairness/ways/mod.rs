@@ -105,17 +105,14 @@ impl Ways {
         }
     }
 
-    /// Asserts that no way came to nothing in so many attacks: all its workers began, and of exchanges that end, as many
-    /// as attacks were answered as they are meant to be.
-    pub(super) fn all_were_used(&self, attacks: u32) {
+    /// Asserts that no way came to nothing: all its workers began, and of exchanges that end, so many at least were answered
+    /// as they are meant to be.
+    pub(super) fn all_were_used(&self, ended_at_least: u32) {
         for way in &self.0 {
             let (begun, ended) = (way.begun.load(Ordering::SeqCst), way.ended.load(Ordering::SeqCst));
             assert!(begun >= way.workers as u64, "{}: {begun} began", way.name);
-            assert!(
-                way.is_holding || ended >= attacks.into(),
-                "{}: {ended} of {begun} ended as meant",
-                way.name
-            );
+            let is_enough = way.is_holding || ended >= ended_at_least.into();
+            assert!(is_enough, "{}: {ended} of {begun} ended as meant", way.name);
         }
     }
 }
