@@ -596,7 +596,10 @@ pub(super) fn prices(models: &str) -> String {
     std::fs::create_dir_all(&folder).unwrap();
     let file = folder.join(format!("{:016x}.json", fingerprint(models)));
     let text = format!(r#"{{"source":"a test","licence":"ours","taken":"2026-11-20","models":[{models}]}}"#);
-    std::fs::write(&file, text).unwrap();
+    // The gateway of another test may read it.
+    let unfinished = file.with_extension(format!("{:?}", std::thread::current().id()));
+    std::fs::write(&unfinished, text).unwrap();
+    std::fs::rename(unfinished, &file).unwrap();
     format!("--prices={}", file.display())
 }
 
