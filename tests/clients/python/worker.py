@@ -4,6 +4,7 @@ worker writes to stderr where each of its threads is, and ends, also if it hangs
 
 import concurrent.futures
 import faulthandler
+import gc
 import importlib
 import json
 import sys
@@ -31,6 +32,8 @@ def run(module, job):
 def main():
     faulthandler.dump_traceback_later(float(sys.argv[2]), exit=True)
     module = importlib.import_module(sys.argv[1])
+    # A collection within httpcore, which holds its lock then, may close a response that was left, which waits for that lock.
+    gc.disable()
     first, *others = [Job(job) for job in json.load(sys.stdin)]
     # Alone: some packages import parts of themselves in their first call, which goes wrong in several threads at once.
     print(json.dumps(run(module, first)), flush=True)
