@@ -47,13 +47,12 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<Forwarder>> {
 /// URI and pass through a further layer.
 pub(crate) fn served() -> Router<Arc<Forwarder>> {
     let others = OpenApiRouter::default().merge(model_endpoints::routes()).merge(rewrite::routes());
-    let at = |path| Router::new().route(path, any(forward));
-    let served = FORWARD_PATHS.into_iter().map(at).reduce(Router::merge).expect("there are paths");
-    served.nest("/v1", Router::from(others))
+    Router::new()
+        .route("/v1/forward", any(forward))
+        .route("/v1/forward/", any(forward))
+        .route("/v1/forward/{*url}", any(forward))
+        .nest("/v1", Router::from(others))
 }
-
-/// The paths of the forward endpoint.
-const FORWARD_PATHS: [&str; 3] = ["/v1/forward", "/v1/forward/", "/v1/forward/{*url}"];
 
 /// Forwards the call to the URL `u`, or to the one in the path, meters it and charges it.
 ///

@@ -8,7 +8,8 @@ use std::time::Duration;
 use farthing_core::ids::RequestId;
 use tokio::time::Instant;
 
-/// When no gateway opens a call any more that began so long ago: its opening is sent for 8 s, and is too late 5 s after that.
+/// When no gateway opens a call any more whose opening was sent first so long ago: it is sent again for 8 s, and too late 5 s
+/// after that.
 pub const OPENED_WITHIN: Duration = Duration::from_secs(15);
 
 /// How long a call is remembered: longer than an opening may be delayed.
