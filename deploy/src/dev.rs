@@ -12,6 +12,7 @@ use crate::database::KeyOverride;
 use crate::gateway::Settings;
 use crate::lifetime::Lifetime;
 use crate::log_format::LogFormat;
+use crate::value_parsers::UnrepeatedUrl;
 
 /// Flags of `dev`.
 #[derive(Debug, Clone, clap::Args)]
@@ -27,7 +28,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ADDR")]
     pages_listen: Option<SocketAddr>,
     /// URL of the hosted pages. The default is that address.
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", value_parser = UnrepeatedUrl::<PagesUrl>::new())]
     pages_url: Option<PagesUrl>,
     /// Number of gateways.
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=16))]

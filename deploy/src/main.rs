@@ -315,6 +315,26 @@ mod tests {
     }
 
     #[test]
+    fn a_url_of_the_pages_that_is_refused_is_not_repeated() {
+        let refused = |line: &[&str], url: &str| {
+            let flag = format!("--pages-url={url}");
+            let line = line.iter().copied().chain([flag.as_str()]);
+            let error = Program::try_parse_from(line).map(drop).unwrap_err();
+            assert_eq!(error.exit_code(), 2, "{url}");
+            let text = error.to_string();
+            assert!(text.contains("--pages-url must be http") && !text.contains("secret"), "{text}");
+        };
+        let gateway = &["farthing", "gateway", "--database-url=postgres://nowhere"][..];
+        for url in ["", "https://a:secret@pay.example", "https://secret@pay/", "ftp://pay.example?secret"] {
+            refused(gateway, url);
+            #[cfg(feature = "dev")]
+            refused(&["farthing", "dev"][..], url);
+        }
+        let takes = ["--pages-url=https://pay.example"];
+        assert!(Program::try_parse_from(gateway.iter().copied().chain(takes)).is_ok());
+    }
+
+    #[test]
     fn the_doctor_takes_what_the_processes_take() {
         let takes = |role: &str, flag: &str| {
             Program::try_parse_from(["farthing", role, "--database-url=postgres://nowhere", flag]).is_ok()

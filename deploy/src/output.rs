@@ -1,6 +1,6 @@
 //! The output of the program: results on stdout, errors on stderr.
 
-use std::fmt::Display;
+use std::fmt::{Display, Write as _};
 use std::io::Write as _;
 
 use anyhow::{Context as _, Result};
@@ -46,7 +46,7 @@ impl OutputFormat {
             Value::Object(fields) if !self.json => {
                 fields.iter().try_for_each(|(name, value)| print_line(format!("{name}: {}", plain(value))))
             }
-            _ => print_line(value),
+            _ => print_line(escaped_json(value.to_string())),
         }
     }
 
@@ -97,6 +97,30 @@ impl<T: AsRef<str>> Display for Shown<T> {
 fn is_obeyed(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// The value as JSON of one line, for a terminal.
+pub(crate) fn json(value: &impl Serialize) -> serde_json::Result<String> {
+    serde_json::to_string(value).map(escaped_json)
+}
+
+/// The same JSON, with escapes for what a terminal would obey. The values are the same: such characters stand in strings
+/// alone, and JSON escapes those below the space.
+pub(crate) fn escaped_json(json: String) -> String {
+    let is_escaped = |character: char| character >= ' ' && is_obeyed(character);
+    if !json.contains(is_escaped) {
+        return json;
+    }
+    let mut escaped = String::with_capacity(json.len());
+    for character in json.chars() {
+        if is_escaped(character) {
+            // None of them is above U+FFFF.
+            let _ = write!(escaped, "\\u{:04x}", u32::from(character));
+        } else {
+            escaped.push(character);
+        }
+    }
+    escaped
 }
 
 /// Prints a line.
@@ -159,6 +183,25 @@ mod tests {
             assert_eq!(plain(&Value::from(text)), shown);
         }
         assert_eq!(plain(&serde_json::json!({"a": "\u{9b}2J"})), r#"{"a":"\u{9b}2J"}"#);
+    }
+
+    #[test]
+    fn json_has_escapes_for_what_a_terminal_would_obey() {
+        for (text, shown) in [
+            ("Ada Lovelace, ключ 鍵 🔑 \\ \"", r#""Ada Lovelace, ключ 鍵 🔑 \\ \"""#),
+            ("\u{1b}]52;c;ZXZpbA==\u{7}", r#""\u001b]52;c;ZXZpbA==\u0007""#),
+            ("a\n\u{7f}\u{9b}2J", r#""a\n\u007f\u009b2J""#),
+            ("a\u{202e}b\u{2066}\u{61c}", r#""a\u202eb\u2066\u061c""#),
+        ] {
+            assert_eq!(json(&text).unwrap(), shown);
+        }
+        let all: String = ('\0'..='\u{ffff}').collect();
+        let value = serde_json::json!({ all.clone(): [all] });
+        let shown = json(&value).unwrap();
+        assert!(!shown.chars().any(is_obeyed));
+        assert_eq!(serde_json::from_str::<Value>(&shown).unwrap(), value, "the value is the same");
+        let pretty = serde_json::to_string_pretty(&value).unwrap();
+        assert_eq!(serde_json::from_str::<Value>(&escaped_json(pretty)).unwrap(), value);
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! Parsers for flag values. A value they refuse is bad usage (exit code 2).
 
 use std::ffi::OsStr;
+use std::marker::PhantomData;
+use std::str::FromStr;
 
 use chrono::{DateTime, NaiveDate, NaiveTime, Utc};
 use clap::builder::{RangedU64ValueParser, TypedValueParser};
 use clap::error::ErrorKind;
-use farthing_api::GatewaysUrl;
 use farthing_core::ids::SecretKeyId;
 use farthing_core::money::Amount;
 use farthing_core::statement::Period;
@@ -47,23 +48,30 @@ impl TypedValueParser for KeyId {
     }
 }
 
-/// Parses the URL for the other gateways. It may have a password in it, so what is refused is not repeated.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct UrlForGateways;
+/// Parses a URL. It may have a password in it, so what is refused is not repeated.
+#[derive(Debug, Clone)]
+pub(crate) struct UnrepeatedUrl<T>(PhantomData<T>);
 
-impl TypedValueParser for UrlForGateways {
-    type Value = GatewaysUrl;
+impl<T> UnrepeatedUrl<T> {
+    pub(crate) const fn new() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<T: FromStr<Err = String> + Clone + Send + Sync + 'static> TypedValueParser for UnrepeatedUrl<T> {
+    type Value = T;
 
     fn parse_ref(
         &self,
         command: &clap::Command,
-        _: Option<&clap::Arg>,
+        flag: Option<&clap::Arg>,
         value: &OsStr,
-    ) -> Result<GatewaysUrl, clap::Error> {
+    ) -> Result<T, clap::Error> {
+        let flag = flag.and_then(clap::Arg::get_long).unwrap_or("url");
         // A value that is no UTF-8 text is refused like one that is empty.
-        let url = value.to_str().unwrap_or_default().parse::<GatewaysUrl>();
+        let url = value.to_str().unwrap_or_default().parse::<T>();
         url.map_err(|why| {
-            clap::Error::raw(ErrorKind::ValueValidation, format!("--gateways-url {why}\n")).with_cmd(command)
+            clap::Error::raw(ErrorKind::ValueValidation, format!("--{flag} {why}\n")).with_cmd(command)
         })
     }
 }

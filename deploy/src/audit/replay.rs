@@ -15,7 +15,7 @@ use super::flags::{self, moment_text};
 use super::progress_line;
 use crate::database::Database;
 use crate::exit_code::Soundness;
-use crate::output::Shown;
+use crate::output::{self, Shown, escaped_json};
 
 /// Flags of `audit replay`.
 #[derive(Debug, Clone, clap::Args)]
@@ -75,11 +75,11 @@ impl Output for States {
         let (kind, id) = key.stored();
         match self.form {
             Form::Json => {
-                let (id, state) = (serde_json::to_string(&id)?, state.to_json());
+                let (id, state) = (output::json(&id)?, escaped_json(state.to_json()));
                 writeln!(self.out, r#"{{"partition":{partition},"kind":"{kind}","id":{id},"state":{state}}}"#)
             }
             Form::Text => {
-                writeln!(self.out, "{kind} {id}")?;
+                writeln!(self.out, "{kind} {}", Shown(id))?;
                 let state: Value = serde_json::from_str(&state.to_json())?;
                 members(&mut self.out, "", &state)
             }
@@ -95,17 +95,22 @@ fn members(out: &mut impl Write, name: &str, value: &Value) -> io::Result<()> {
             let name = if name.is_empty() { member.clone() } else { format!("{name}.{member}") };
             members(out, &name, value)
         }),
-        Value::String(text) => writeln!(out, "  {name:<28}  {}", Shown(text)),
+        Value::String(text) => member(out, name, text),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => {
-            writeln!(out, "  {name:<28}  {value}")
+            member(out, name, &value.to_string())
         }
     }
+}
+
+fn member(out: &mut impl Write, name: &str, value: &str) -> io::Result<()> {
+    let name = Shown(name).to_string();
+    writeln!(out, "  {name:<28}  {}", Shown(value))
 }
 
 impl States {
     fn close(mut self, summary: &Summary, subject: Option<Subject>) -> io::Result<()> {
         match self.form {
-            Form::Json => writeln!(self.out, r#"{{"summary":{}}}"#, serde_json::to_string(summary)?)?,
+            Form::Json => writeln!(self.out, r#"{{"summary":{}}}"#, output::json(summary)?)?,
             Form::Text | Form::SummaryAlone => self.text(summary, subject)?,
         }
         self.out.flush()
@@ -164,6 +169,21 @@ mod tests {
                 "  bundles                       []",
                 "  due                           null",
                 "  plan.remaining                2",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_a_terminal_would_obey_is_shown_as_an_escape() {
+        let mut out = Vec::new();
+        let state = json!({"metadata": {"a\u{202e}b": "c\u{9b}2J"}, "models": ["d\u{2066}e"]});
+        members(&mut out, "", &state).unwrap();
+        let lines: Vec<_> = String::from_utf8(out).unwrap().lines().map(ToOwned::to_owned).collect();
+        assert_eq!(
+            lines,
+            [
+                r"  metadata.a\u{202e}b           c\u{9b}2J",
+                r#"  models                        ["d\u{2066}e"]"#,
             ]
         );
     }

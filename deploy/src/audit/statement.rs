@@ -15,7 +15,7 @@ use super::statement_page::Page;
 use crate::csv_text::{self, no_formula};
 use crate::database::Database;
 use crate::exit_code::Soundness;
-use crate::output::{Shown, timestamp};
+use crate::output::{self, Shown, timestamp};
 use crate::value_parsers;
 
 /// Flags of `audit statement`.
@@ -252,5 +252,5 @@ impl Document for Json {
 }
 
 fn json(value: &impl serde::Serialize) -> io::Result<String> {
-    serde_json::to_string(value).map_err(io::Error::other)
+    output::json(value).map_err(io::Error::other)
 }

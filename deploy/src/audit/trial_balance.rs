@@ -9,7 +9,7 @@ use super::flags::{self, Format, FormatFlags, moment_text};
 use crate::csv_text;
 use crate::database::Database;
 use crate::exit_code::Soundness;
-use crate::output::print_line;
+use crate::output::{self, print_line};
 
 /// Flags of `audit trial-balance`.
 #[derive(Debug, Clone, clap::Args)]
@@ -33,7 +33,7 @@ pub(super) async fn run(args: &Args) -> Result<Soundness> {
         Format::Text => print_text(&report)?,
         Format::Csv => print_csv(&report)?,
         Format::Json => {
-            print_line(serde_json::to_string(&report).context("cannot serialize the result")?)?;
+            print_line(output::json(&report).context("cannot serialize the result")?)?;
         }
     }
     Ok(Soundness::of(&report.findings))

@@ -18,7 +18,7 @@ use crate::log_format::LogFormat;
 use crate::machine::{Machine, Threads};
 use crate::nats::Nats;
 use crate::operator_listener::OperatorArgs;
-use crate::value_parsers::UrlForGateways;
+use crate::value_parsers::UnrepeatedUrl;
 
 /// Flags of `gateway`.
 #[derive(Debug, Clone, clap::Args)]
@@ -49,14 +49,14 @@ pub(crate) struct Args {
     pages_listen: Option<SocketAddr>,
     /// URL at which browsers reach that address, such as `https://pay.example.com`. Required in live mode. The default is
     /// the address itself.
-    #[arg(long, env = "FARTHING_PAGES_URL", hide_env_values = true, value_name = "URL")]
+    #[arg(long, env = "FARTHING_PAGES_URL", hide_env_values = true, value_name = "URL", value_parser = UnrepeatedUrl::<PagesUrl>::new())]
     pages_url: Option<PagesUrl>,
     /// Address to listen on for the other gateways of the instance. Keep it off the internet.
     #[arg(long, env = "FARTHING_GATEWAYS_LISTEN", default_value = "127.0.0.1:0", value_name = "ADDR")]
     gateways_listen: SocketAddr,
     /// URL at which the other gateways reach that address, such as `http://gateway-2.internal:8090`; needed if they are on
     /// other machines and it is not the address itself.
-    #[arg(long, env = "FARTHING_GATEWAYS_URL", hide_env_values = true, value_name = "URL", value_parser = UrlForGateways)]
+    #[arg(long, env = "FARTHING_GATEWAYS_URL", hide_env_values = true, value_name = "URL", value_parser = UnrepeatedUrl::<GatewaysUrl>::new())]
     gateways_url: Option<GatewaysUrl>,
     /// Take over the partitions of a gateway this many seconds after it died.
     #[arg(long, env = "FARTHING_LEASE_SECONDS", default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=3_600))]
@@ -116,6 +116,7 @@ pub(crate) async fn run(args: Args, machine: Machine) -> Result<()> {
         limits: limits.server,
         connections: settings.limits.connections()?,
         decoder_memory: limits.decoder_memory,
+        stored_response_rate: limits.stored_response_rate,
         queue: limits.queue,
         gateways: Gateways {
             listen: args.gateways_listen,

@@ -8,7 +8,7 @@ use farthing_log::audit::reconcile::calls::{CallItem, CallReport, Output};
 use super::table::{self, ColumnOf, number, text};
 use crate::audit::flags::Format;
 use crate::csv_text::{self, no_formula};
-use crate::output::timestamp;
+use crate::output::{self, timestamp};
 
 const HEADER: [&str; 14] = [
     "class",
@@ -86,7 +86,7 @@ impl CallsReport {
             }
             Writer::Csv(mut csv) => csv.flush(),
             Writer::Json(mut out) => {
-                let members = serde_json::to_string(report)?;
+                let members = output::json(report)?;
                 writeln!(out, "],{}", members.strip_prefix('{').unwrap_or(&members))?;
                 out.flush()
             }
@@ -106,7 +106,7 @@ impl Output for CallsReport {
             Writer::Csv(csv) => Ok(csv.write_record(fields(item))?),
             Writer::Json(out) => {
                 let comma = if is_first { "" } else { "," };
-                write!(out, "{comma}{}", serde_json::to_string(item)?)
+                write!(out, "{comma}{}", output::json(item)?)
             }
         }
     }

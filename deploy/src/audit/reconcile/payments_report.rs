@@ -10,7 +10,7 @@ use rust_decimal::Decimal;
 
 use super::table::{self, ColumnOf, number, text};
 use crate::audit::flags::Format;
-use crate::output::{print_line, timestamp};
+use crate::output::{self, print_line, timestamp};
 
 const COLUMNS: [ColumnOf; 12] = [
     text("class"),
@@ -40,7 +40,7 @@ const TOTALS: [ColumnOf; 6] = [
 pub(super) fn print(format: Format, result: &PaymentReconciliation) -> Result<()> {
     let rows = || result.report.matches.iter().map(row).collect::<Vec<_>>();
     match format {
-        Format::Json => print_line(serde_json::to_string(result).context("cannot serialize the result")?),
+        Format::Json => print_line(output::json(result).context("cannot serialize the result")?),
         Format::Csv => table::write_csv(table::stdout(), &COLUMNS, &rows()).context("cannot write to stdout"),
         Format::Text => write_text(&rows(), result).context("cannot write to stdout"),
     }

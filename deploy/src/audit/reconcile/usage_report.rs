@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::table::{self, ColumnOf, number, text};
 use crate::audit::flags::Format;
-use crate::output::print_line;
+use crate::output::{self, print_line};
 
 const COLUMNS: [ColumnOf; 8] = [
     text("class"),
@@ -56,7 +56,7 @@ struct Whole<'a> {
 pub(super) fn print(format: Format, result: &UsageReconciliation, left_out: LeftOut) -> Result<()> {
     match format {
         Format::Json => {
-            let whole = serde_json::to_string(&Whole { result, left_out });
+            let whole = output::json(&Whole { result, left_out });
             print_line(whole.context("cannot serialize the result")?)
         }
         Format::Csv => {
