@@ -361,22 +361,19 @@ impl<S: LeaseStore> Leases<S> {
         let is_at_rest = |partition: &&Partition| !*self.appenders[partition.index()].leads.borrow();
         let wanted: Vec<i16> =
             plan.claim.iter().filter(is_at_rest).map(|partition| partition.number()).collect();
-        if !wanted.is_empty() {
-            let started = Instant::now();
-            let claimed = session.claim(&holder, &wanted).await?;
-            let until = started + self.config.duration * 9 / 10;
-            for (partition, term) in &claimed {
-                self.held.insert(*partition, *term);
-                self.handing_over.remove(partition);
-            }
-            // An opening of an earlier term must find the routes of this one before it finds an appender that leads.
-            self.publish(Some(&rows));
-            for (partition, _) in claimed {
-                self.tell(partition, Lease::Held { until });
-            }
+        let started = Instant::now();
+        let claimed = if wanted.is_empty() { Vec::new() } else { session.claim(&holder, &wanted).await? };
+        let until = started + self.config.duration * 9 / 10;
+        for (partition, term) in &claimed {
+            self.held.insert(*partition, *term);
+            self.handing_over.remove(partition);
+        }
+        // An opening of an earlier term must find the routes of this one before it finds an appender that leads.
+        self.publish(Some(&rows));
+        for (partition, _) in claimed {
+            self.tell(partition, Lease::Held { until });
         }
         self.session = Some(session);
-        self.publish(Some(&rows));
         let is_short = plan.is_short && fits.iter().any(|fit| fit.can_lead());
         let is_busy = is_short || !self.handing_over.is_empty() || leaders.contains(&None);
         Ok(if is_busy { BUSY_ROUND } else { pause_within(self.config.duration) })
