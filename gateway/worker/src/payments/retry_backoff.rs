@@ -1,6 +1,6 @@
 //! Which payments a round leaves out of its look for open ones, and exponential backoff per failed payment. Each round has a
-//! separate quota for retries, taken in the order of their due times. So retries never delay new payments, and every failed
-//! payment is retried, however many there are.
+//! separate quota for retries, which follow its new payments in the order of their due times. So every failed payment is
+//! retried, and new ones wait for no more than the retries of one round.
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -117,8 +117,8 @@ async fn pause(round: Result<bool, Error>, healthy: &mut bool, wakeup: &Notify) 
     }
 }
 
-/// Carries out new and due payments of the partitions `led`; returns whether any has ended. A partition whose payments
-/// cannot be read does not hold up the others.
+/// Carries out new payments of the partitions `led`, and then failed ones that are due; returns whether any has ended. What
+/// is requested meanwhile waits for the next round. A partition whose payments cannot be read does not hold up the others.
 async fn payment_round(
     payments: &Payments,
     led: &[Partition],
