@@ -2,7 +2,7 @@
 //! that Postgres refuses.
 
 use std::error::Error as StdError;
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use farthing_core::money::SCALE;
 use farthing_core::wide_sum::WideSum;
@@ -43,6 +43,23 @@ impl<'a> FromSql<'a> for Jsonb {
     }
 }
 
+/// A value for a `text` column, which is written there without a copy.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Text<T>(pub(crate) T);
+
+impl<T: fmt::Display + fmt::Debug> ToSql for Text<T> {
+    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn StdError + Sync + Send>> {
+        write!(out, "{}", self.0)?;
+        Ok(IsNull::No)
+    }
+
+    fn accepts(ty: &Type) -> bool {
+        *ty == Type::TEXT
+    }
+
+    to_sql_checked!();
+}
+
 /// The new value of a column that may be null.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NewValue<T>(pub(crate) Option<T>);
@@ -57,6 +74,11 @@ impl NewValue<String> {
 /// Replaces NUL, which Postgres refuses, by U+FFFD.
 pub(crate) fn storable(text: &str) -> String {
     if text.contains('\0') { text.replace('\0', "\u{FFFD}") } else { text.to_owned() }
+}
+
+/// A decimal for a column in which null is zero. Most are zero, and Postgres reads and stores nothing for a null.
+pub(crate) fn nonzero(decimal: Decimal) -> Option<Decimal> {
+    (!decimal.is_zero()).then_some(decimal)
 }
 
 /// The JSON text of a value, without NUL.
@@ -84,17 +106,24 @@ fn without_escaped_nul(text: &str) -> String {
     out
 }
 
+/// A variant that is shown by its name, as it is written in the log.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Named<T>(T);
+
+impl<T: Serialize> fmt::Display for Named<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.serialize(f)
+    }
+}
+
 /// The name of a variant, as it is written in the log.
 pub(crate) fn variant_name<T: Serialize>(variant: T) -> String {
-    struct Name<T>(T);
+    Named(variant).to_string()
+}
 
-    impl<T: Serialize> fmt::Display for Name<T> {
-        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            self.0.serialize(f)
-        }
-    }
-
-    Name(variant).to_string()
+/// The same for a column, without a copy.
+pub(crate) const fn variant<T: Copy>(variant: T) -> Text<Named<T>> {
+    Text(Named(variant))
 }
 
 /// A decimal of a numeric column, which may have more digits than [`Decimal`] holds. It is exact, or an error.
@@ -256,6 +285,20 @@ mod tests {
     fn a_variant_is_written_by_its_name_in_the_log() {
         assert_eq!(variant_name(TierType::Tokens1m), "tokens_1m");
         assert_eq!(variant_name(TokenBasis::InputOutput), "input+output");
+        let mut wire = BytesMut::new();
+        variant(TierType::Tokens1m).to_sql(&Type::TEXT, &mut wire).unwrap();
+        Text(12).to_sql(&Type::TEXT, &mut wire).unwrap();
+        assert_eq!(wire[..], b"tokens_1m12"[..]);
+    }
+
+    #[test]
+    fn only_zero_is_left_out() {
+        for zero in ["0", "0.0000000000", "-0"] {
+            assert_eq!(nonzero(zero.parse().unwrap()), None, "{zero}");
+        }
+        for other in ["0.0000000001", "-0.0000000001", "1"] {
+            assert_eq!(nonzero(other.parse().unwrap()), Some(other.parse().unwrap()));
+        }
     }
 
     #[test]

@@ -17,6 +17,7 @@ use farthing_log::reader::{self, Entry};
 use farthing_log::tail::{Follower, Pace, Page, Tail};
 use farthing_schema::citus;
 use farthing_schema::read_model::ReadModel;
+use futures_util::future::join;
 use tokio::time::Instant;
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
@@ -429,8 +430,7 @@ impl Generation {
     ) -> Result<(), Error> {
         let mut client = self.writers.connection().await?;
         let advance = Advance::new(&self.positions, to);
-        let written =
-            self.writers.answered(write_on(&mut client, &mut self.statements, batches, &advance)).await;
+        let written = self.writers.answered(write_on(&mut client, &self.statements, batches, &advance)).await;
         close_failed(client, written)?;
         self.positions.clone_from(to);
         Ok(())
@@ -439,13 +439,13 @@ impl Generation {
 
 async fn write_on<P: Projection>(
     client: &mut Object,
-    statements: &mut Statements,
+    statements: &Statements,
     batches: &[(Partition, P)],
     advance: &Advance,
 ) -> Result<(), Error> {
     if batches.is_empty() {
         // One statement is a transaction of its own, in one round trip.
-        let statement = client.prepare_cached(statements.text(checkpoint::ADVANCE)).await?;
+        let statement = client.prepare_cached(&statements.text(checkpoint::ADVANCE)).await?;
         let Advance { partitions, before, after } = advance;
         let moved = client.execute(&statement, &[partitions, before, after]).await?;
         return if advance.is_done_by(moved) { Ok(()) } else { Err(Error::Fenced) };
@@ -455,18 +455,25 @@ async fn write_on<P: Projection>(
     Ok(transaction.commit().await?)
 }
 
-/// Moves the checkpoint of every partition, which fences out another writer, and then writes the rows.
+/// Moves the checkpoint of every partition, which fences out another writer, and then writes the rows. Both are sent together:
+/// what follows a move that another writer was ahead of is rolled back.
 async fn write_batches<P: Projection>(
     transaction: &Transaction<'_>,
-    statements: &mut Statements,
+    statements: &Statements,
     batches: &[(Partition, P)],
     advance: &Advance,
 ) -> Result<(), Error> {
-    let mut writer = Writer::new(transaction, statements);
+    let writer = Writer::new(transaction, statements);
     let Advance { partitions, before, after } = advance;
-    if !advance.is_done_by(writer.execute(checkpoint::ADVANCE, &[partitions, before, after]).await?) {
+    writer.prepare([checkpoint::ADVANCE]).await?;
+    let (moved, written) = join(
+        writer.execute(checkpoint::ADVANCE, &[partitions, before, after]),
+        Box::pin(P::write_rows(batches, &writer)),
+    )
+    .await;
+    if !advance.is_done_by(moved?) {
         return Err(Error::Fenced);
     }
-    P::write_rows(batches, &mut writer).await?;
+    written?;
     Ok(())
 }

@@ -116,9 +116,12 @@ pub(crate) trait ReadColumn {
         Ok(self.json_or_null(column)?.unwrap_or_default())
     }
 
-    /// A value from a `jsonb` column.
-    fn jsonb<T: for<'de> Deserialize<'de>>(&self, column: &'static str) -> Result<T, Unreadable> {
-        let Jsonb(text) = self.plain(column)?;
+    /// A value from a `jsonb` column; the default where the column is null.
+    fn jsonb_or_default<T>(&self, column: &'static str) -> Result<T, Unreadable>
+    where
+        T: for<'de> Deserialize<'de> + Default,
+    {
+        let Some(Jsonb(text)) = self.plain::<Option<Jsonb>>(column)? else { return Ok(T::default()) };
         serde_json::from_str(&text).map_err(|_| Unreadable::Value { column, text })
     }
 

@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use deadpool_postgres::Transaction;
@@ -18,12 +19,12 @@ use tokio_postgres::{CopyInSink, Error, Row};
 #[derive(Debug)]
 pub(crate) struct Statements {
     schema: String,
-    texts: HashMap<&'static str, String>,
+    texts: Mutex<HashMap<&'static str, Arc<str>>>,
 }
 
 impl Statements {
     pub(crate) fn new(schema: &str) -> Self {
-        Self { schema: schema.to_owned(), texts: HashMap::new() }
+        Self { schema: schema.to_owned(), texts: Mutex::default() }
     }
 
     /// The statement with the generation's schema in it.
@@ -32,45 +33,56 @@ impl Statements {
     }
 
     /// The same, which is kept.
-    pub(crate) fn text(&mut self, sql: &'static str) -> &str {
-        self.texts.entry(sql).or_insert_with(|| sql.replace(SCHEMA_PLACEHOLDER, &self.schema))
+    pub(crate) fn text(&self, sql: &'static str) -> Arc<str> {
+        let mut texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(texts.entry(sql).or_insert_with(|| self.sql(sql).into()))
     }
 }
 
-/// An open transaction on one generation.
+/// An open transaction on one generation. Statements whose futures are polled together are one round trip: each is sent when
+/// its future is polled first, if it is [prepared](Self::prepare), and Postgres executes them in this order.
 pub(crate) struct Writer<'a> {
     transaction: &'a Transaction<'a>,
-    statements: &'a mut Statements,
+    statements: &'a Statements,
 }
 
 impl<'a> Writer<'a> {
-    pub(crate) const fn new(transaction: &'a Transaction<'a>, statements: &'a mut Statements) -> Self {
+    pub(crate) const fn new(transaction: &'a Transaction<'a>, statements: &'a Statements) -> Self {
         Self { transaction, statements }
+    }
+
+    /// Prepares statements on this connection, where they are not yet. Without it, statements that are executed together may
+    /// be sent in any order.
+    pub(crate) async fn prepare<const N: usize>(&self, statements: [&'static str; N]) -> Result<(), Error> {
+        for sql in statements {
+            self.transaction.prepare_cached(&self.statements.text(sql)).await?;
+        }
+        Ok(())
     }
 
     /// Executes a statement; returns how many rows it changed.
     pub(crate) async fn execute(
-        &mut self,
+        &self,
         sql: &'static str,
         parameters: &[&(dyn ToSql + Sync)],
     ) -> Result<u64, Error> {
-        let statement = self.transaction.prepare_cached(self.statements.text(sql)).await?;
+        let statement = self.transaction.prepare_cached(&self.statements.text(sql)).await?;
         self.transaction.execute(&statement, parameters).await
     }
 
     /// The rows of a query.
     pub(crate) async fn query(
-        &mut self,
+        &self,
         sql: &'static str,
         parameters: &[&(dyn ToSql + Sync)],
     ) -> Result<Vec<Row>, Error> {
-        let statement = self.transaction.prepare_cached(self.statements.text(sql)).await?;
+        let statement = self.transaction.prepare_cached(&self.statements.text(sql)).await?;
         self.transaction.query(&statement, parameters).await
     }
 
     /// Begins to copy rows into a table. `sql` is a `COPY … FROM STDIN BINARY`.
-    pub(crate) async fn copy(&mut self, sql: &'static str) -> Result<CopiedRows, Error> {
-        let statement = self.transaction.prepare_cached(self.statements.text(sql)).await?;
+    pub(crate) async fn copy(&self, sql: &'static str) -> Result<CopiedRows, Error> {
+        let statement = self.transaction.prepare_cached(&self.statements.text(sql)).await?;
         Ok(CopiedRows::new(self.transaction.copy_in(&statement).await?))
     }
 }
@@ -136,7 +148,7 @@ pub(crate) trait WriteRows: Sized {
     /// Writes the changes of some partitions, in the order that their statements need.
     fn write_rows(
         batches: &[(Partition, Self)],
-        db: &mut Writer<'_>,
+        db: &Writer<'_>,
     ) -> impl Future<Output = Result<(), Error>> + Send;
 }
 
@@ -158,7 +170,7 @@ macro_rules! copy_rows {
         );
 
         async fn $function<$life, B: Sync, R: Iterator<Item = $row> + Send>(
-            db: &mut $crate::writer::Writer<'_>,
+            db: &$crate::writer::Writer<'_>,
             batches: &$life [(farthing_core::partition::Partition, B)],
             rows: impl Fn(&$life B) -> R + Send,
         ) -> Result<(), tokio_postgres::Error> {
@@ -222,7 +234,7 @@ macro_rules! unnest_rows {
         for $pattern:pat in $row:ty => { $($column:ident: $sql_type:ident = $value:expr),+ $(,)? }
     ) => {
         async fn $function<$life, B: Sync, R: Iterator<Item = $row> + Send>(
-            db: &mut $crate::writer::Writer<'_>,
+            db: &$crate::writer::Writer<'_>,
             batches: &$life [(farthing_core::partition::Partition, B)],
             rows: impl Fn(&$life B) -> R + Send,
         ) -> Result<(), tokio_postgres::Error> {

@@ -1,6 +1,9 @@
 -- Requests: one row per forwarded call. Its opening and its end are in two tables, so that rows are only inserted,
 -- never updated; the view joins them. The columns of the end are null while a request is pending, and amounts stay
--- null when it ended with an error.
+-- null when it ended with an error. Metadata without a pair, and units, costs, a fee, a charge and an overrun of zero, are
+-- null, too: a null costs nothing to write.
+--
+-- No two rows have the same key in an index, so Postgres need not look for such before it divides a page of one.
 
 CREATE TABLE {schema}.opened (
     partition            smallint NOT NULL,
@@ -19,16 +22,19 @@ CREATE TABLE {schema}.opened (
     token_basis          text,
     base_cost_payer      text,
     service_charge_payer text  NOT NULL,
-    metadata             jsonb NOT NULL,
+    metadata             jsonb,
     reported_id          text COLLATE "C",
     PRIMARY KEY (partition, request_id)
 );
-CREATE INDEX opened_by_merchant ON {schema}.opened (partition, merchant_id, created_at, request_id);
+CREATE INDEX opened_by_merchant ON {schema}.opened (partition, merchant_id, created_at, request_id)
+    WITH (deduplicate_items = off);
 CREATE INDEX opened_by_connection
     ON {schema}.opened (partition, merchant_id, connection_id, created_at, request_id)
+    WITH (deduplicate_items = off)
     WHERE connection_id IS NOT NULL;
 CREATE INDEX opened_by_product
     ON {schema}.opened (partition, merchant_id, product_id, created_at, request_id)
+    WITH (deduplicate_items = off)
     WHERE product_id IS NOT NULL;
 CREATE UNIQUE INDEX opened_by_reported_id ON {schema}.opened (partition, merchant_id, reported_id)
     WHERE reported_id IS NOT NULL;
@@ -45,12 +51,13 @@ CREATE TABLE {schema}.metadata_pairs (
     product_id    text COLLATE "C"
 );
 CREATE INDEX metadata_pairs_in_order
-    ON {schema}.metadata_pairs (partition, pair, created_at, request_id);
+    ON {schema}.metadata_pairs (partition, pair, created_at, request_id) WITH (deduplicate_items = off);
 CREATE INDEX metadata_pairs_of_connection
     ON {schema}.metadata_pairs (partition, pair, connection_id, created_at, request_id) INCLUDE (product_id)
     WHERE connection_id IS NOT NULL;
 CREATE INDEX metadata_pairs_of_product
     ON {schema}.metadata_pairs (partition, pair, product_id, created_at, request_id)
+    WITH (deduplicate_items = off)
     WHERE product_id IS NOT NULL;
 
 CREATE TABLE {schema}.ended (

@@ -38,10 +38,7 @@ unnest_rows! {
 }
 
 impl WriteRows for CheckoutSessionBatch {
-    async fn write_rows(
-        batches: &[(Partition, Self)],
-        db: &mut Writer<'_>,
-    ) -> Result<(), tokio_postgres::Error> {
+    async fn write_rows(batches: &[(Partition, Self)], db: &Writer<'_>) -> Result<(), tokio_postgres::Error> {
         insert(db, batches, |batch| batch.new.iter()).await?;
         complete(db, batches, |batch| batch.completed.iter()).await
     }

@@ -68,10 +68,7 @@ unnest_rows! {
 }
 
 impl WriteRows for ConnectionBatch {
-    async fn write_rows(
-        batches: &[(Partition, Self)],
-        db: &mut Writer<'_>,
-    ) -> Result<(), tokio_postgres::Error> {
+    async fn write_rows(batches: &[(Partition, Self)], db: &Writer<'_>) -> Result<(), tokio_postgres::Error> {
         insert_connections(db, batches, |batch| batch.new.iter()).await?;
         update_connections(db, batches, |batch| batch.changed.iter()).await?;
         insert_wallets(db, batches, |batch| batch.wallets.iter()).await?;

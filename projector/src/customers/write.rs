@@ -43,10 +43,7 @@ unnest_rows! {
 }
 
 impl WriteRows for CustomerBatch {
-    async fn write_rows(
-        batches: &[(Partition, Self)],
-        db: &mut Writer<'_>,
-    ) -> Result<(), tokio_postgres::Error> {
+    async fn write_rows(batches: &[(Partition, Self)], db: &Writer<'_>) -> Result<(), tokio_postgres::Error> {
         insert(db, batches, |batch| batch.new.iter()).await?;
         update(db, batches, |batch| batch.changed.iter()).await
     }

@@ -20,30 +20,32 @@ row! {
         /// What caused it.
         pub cause: Cause = json,
         /// The change of the balance.
-        pub balance_change: Amount = amount,
+        pub balance_change: Amount = amount_or_zero,
         /// The change of the plan's credit.
-        pub plan_credit_change: Amount = amount,
+        pub plan_credit_change: Amount = amount_or_zero,
         /// The change of the bundles' credit.
-        pub bundle_credit_change: Amount = amount,
+        pub bundle_credit_change: Amount = amount_or_zero,
         /// The balance after it.
         pub balance: Amount = amount,
         /// The plan's credit after it.
-        pub plan_credit: Amount = amount,
+        pub plan_credit: Amount = amount_or_zero,
         /// The bundles' credit after it.
-        pub bundle_credit: Amount = amount,
+        pub bundle_credit: Amount = amount_or_zero,
     }
 }
 
 row! {
-    /// The money in a wallet.
+    /// The money in a wallet after an entry.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct FundsRow {
+        /// The position of the entry; 0 before the first.
+        pub position: i64 = plain,
         /// The balance.
         pub balance: Amount = amount,
         /// The plan's credit.
-        pub plan_credit: Amount = amount,
+        pub plan_credit: Amount = amount_or_zero,
         /// The bundles' credit.
-        pub bundle_credit: Amount = amount,
+        pub bundle_credit: Amount = amount_or_zero,
     }
 }
 
@@ -55,15 +57,14 @@ row! {
         pub customer_id: Option<CustomerId> = id_or_null,
         /// When its last entry counts.
         pub counted_at: Option<DateTime<Utc>> = plain,
-        /// The position of its last entry; 0 without one.
-        pub last_position: i64 = plain,
+        /// The money after its last entry.
+        pub last: FundsRow = nested,
     }
 }
 
 row! {
     /// The place of an entry in a list.
     struct EntryPlace {
-        counted_at: DateTime<Utc> = plain,
         position: i64 = plain,
     }
 }
@@ -78,37 +79,47 @@ macro_rules! select_entries {
     };
 }
 
-/// The part of a wallet's entries that a statement is about.
-#[derive(Debug, Clone, Copy)]
-pub struct Scope {
-    /// The wallet.
-    pub wallet_id: WalletId,
-    /// Entries after this position are left out, so that all parts of a statement are of the same log.
-    pub last_position: i64,
-}
-
 /// A merchant's wallet.
 pub const FIND_WALLET: &str = "\
-SELECT customer_id, counted_at, last_position FROM {entries}.wallets WHERE partition = $1 AND wallet_id = $2 AND merchant_id = $3";
+SELECT customer_id, counted_at, last_position AS position, balance, plan_credit, bundle_credit
+FROM {entries}.wallets WHERE partition = $1 AND wallet_id = $2 AND merchant_id = $3";
 
 /// The entry of a cursor.
 pub const CURSOR: &str = "\
-SELECT counted_at, position FROM {entries}.entries WHERE partition = $1 AND wallet_id = $2 AND position = $3";
+SELECT position FROM {entries}.entries WHERE partition = $1 AND wallet_id = $2 AND position = $3";
 
 /// The entries of a wallet, newest first.
 pub const LIST: &str = select_entries!("AND position < $3 ORDER BY position DESC LIMIT $4");
 
-/// The entries of a wallet in a period, oldest first.
-pub const LIST_PERIOD: &str = select_entries!(
-    "AND (counted_at, position) > ($3, $4) AND counted_at < $5 AND position <= $6 \
-     ORDER BY counted_at, position LIMIT $7"
-);
+/// The entries of a wallet between two positions, oldest first.
+pub const LIST_PERIOD: &str =
+    select_entries!("AND position > $3 AND position <= $4 ORDER BY position LIMIT $5");
 
-/// The money in a wallet before an instant.
+/// The last entry of a wallet, of those up to the position $4, that counts before the instant $3, with the money after it.
+/// `counted_at` never decreases from one entry of a wallet to the next, so this is a binary search by position: entries up
+/// to `low` count before the instant, and those after `high` do not. An index of `counted_at` would be searched in one step,
+/// but every entry would be written into it.
 pub const FUNDS_BEFORE: &str = "\
-SELECT balance, plan_credit, bundle_credit FROM {entries}.entries
-WHERE partition = $1 AND wallet_id = $2 AND counted_at < $3 AND position <= $4
-ORDER BY counted_at DESC, position DESC LIMIT 1";
+WITH RECURSIVE search (low, high) AS (
+    SELECT CASE WHEN last.counted_at < $3 THEN last.position ELSE 0 END,
+        CASE WHEN last.counted_at < $3 THEN last.position ELSE last.position - 1 END
+    FROM (
+        SELECT position, counted_at FROM {entries}.entries
+        WHERE partition = $1 AND wallet_id = $2 AND position <= $4 ORDER BY position DESC LIMIT 1) AS last
+    UNION ALL
+    SELECT CASE WHEN middle.counted_at >= $3 THEN s.low ELSE (s.low + s.high + 1) / 2 END,
+        CASE WHEN middle.counted_at >= $3 THEN middle.position - 1 ELSE s.high END
+    FROM search AS s LEFT JOIN LATERAL (
+        SELECT e.position, e.counted_at FROM {entries}.entries AS e
+        WHERE e.partition = $1 AND e.wallet_id = $2 AND e.position <= (s.low + s.high + 1) / 2
+        ORDER BY e.position DESC LIMIT 1) AS middle ON true
+    WHERE s.low < s.high)
+SELECT found.position, found.balance, found.plan_credit, found.bundle_credit
+FROM search AS s CROSS JOIN LATERAL (
+    SELECT e.position, e.balance, e.plan_credit, e.bundle_credit FROM {entries}.entries AS e
+    WHERE e.partition = $1 AND e.wallet_id = $2 AND e.position <= s.low
+    ORDER BY e.position DESC LIMIT 1) AS found
+WHERE s.low = s.high";
 
 /// The merchant's wallet `id`; `None` if it is another merchant's, or nobody's.
 pub async fn find_wallet(
@@ -126,58 +137,53 @@ pub async fn list(
     page: Page<'_>,
 ) -> Result<Listed<EntryRow>, Error> {
     let wallet = wallet_id.to_string();
-    let start = cursor(db, &wallet, page).await?.map_or(i64::MAX, |place| place.position);
+    let start = cursor(db, &wallet, page).await?.unwrap_or(i64::MAX);
     let limit = page.rows_to_select();
     query::page(db, LIST, &[text(&wallet), (&start, Type::INT8), (&limit, Type::INT8)], page).await
 }
 
-/// The entries of a wallet from `start` on and before `end`, oldest first. The cursor is a position.
+/// The entries of a wallet after the one of `opening`, up to the one of `closing`, oldest first: those of a period that
+/// begins and ends with these funds. The cursor is a position.
 pub async fn list_period(
     db: PartitionClient<'_>,
-    scope: Scope,
-    (start, end): (DateTime<Utc>, DateTime<Utc>),
+    wallet_id: WalletId,
+    (opening, closing): (FundsRow, FundsRow),
     page: Page<'_>,
 ) -> Result<Listed<EntryRow>, Error> {
-    let wallet = scope.wallet_id.to_string();
-    let before_all = EntryPlace { counted_at: start, position: 0 };
+    let wallet = wallet_id.to_string();
     let after = match cursor(db, &wallet, page).await? {
-        None => before_all,
-        Some(place) if (start..end).contains(&place.counted_at) => place,
+        None => opening.position,
+        Some(position) if opening.position < position && position <= closing.position => position,
         // The cursor of another period's statement: the entries after it do not add up with this one's funds.
         Some(_) => return Err(Error::CursorInvalid),
     };
     let limit = page.rows_to_select();
-    let parameters = [
-        text(&wallet),
-        instant(&after.counted_at),
-        (&after.position, Type::INT8),
-        instant(&end),
-        (&scope.last_position, Type::INT8),
-        (&limit, Type::INT8),
-    ];
+    let parameters =
+        [text(&wallet), (&after, Type::INT8), (&closing.position, Type::INT8), (&limit, Type::INT8)];
     query::page(db, LIST_PERIOD, &parameters, page).await
 }
 
-/// The money in a wallet before `at`.
+/// The money in the wallet `id` before `at`. Entries after the last one of `wallet` are left out, so that all parts of a
+/// statement are of the same log.
 pub async fn funds_before(
     db: PartitionClient<'_>,
-    scope: Scope,
+    id: WalletId,
+    wallet: &WalletRow,
     at: DateTime<Utc>,
 ) -> Result<FundsRow, Error> {
-    let wallet = scope.wallet_id.to_string();
-    let parameters = [text(&wallet), instant(&at), (&scope.last_position as _, Type::INT8)];
+    if wallet.counted_at.is_none_or(|last| last < at) {
+        return Ok(wallet.last);
+    }
+    let id = id.to_string();
+    let parameters = [text(&id), instant(&at), (&wallet.last.position as _, Type::INT8)];
     let found = query::first(db, FUNDS_BEFORE, &parameters).await?;
     Ok(found.unwrap_or_default())
 }
 
-/// The entry that the cursor names.
-async fn cursor(
-    db: PartitionClient<'_>,
-    wallet: &String,
-    page: Page<'_>,
-) -> Result<Option<EntryPlace>, Error> {
+/// The position of the entry that the cursor names.
+async fn cursor(db: PartitionClient<'_>, wallet: &String, page: Page<'_>) -> Result<Option<i64>, Error> {
     let Some(cursor) = page.cursor else { return Ok(None) };
     let position = cursor.parse::<i64>().map_err(|_| Error::CursorInvalid)?;
-    let found = query::first(db, CURSOR, &[text(wallet), (&position, Type::INT8)]).await?;
-    found.map(Some).ok_or(Error::CursorInvalid)
+    let found = query::first::<EntryPlace>(db, CURSOR, &[text(wallet), (&position, Type::INT8)]).await?;
+    found.map(|place| Some(place.position)).ok_or(Error::CursorInvalid)
 }

@@ -4,6 +4,7 @@
 use farthing_core::accounts::Account;
 use farthing_core::ids::{CustomerId, MerchantId};
 use farthing_core::partition::Partition;
+use futures_util::future::join3;
 use rust_decimal::Decimal;
 
 use super::JournalBatch;
@@ -145,13 +146,17 @@ unnest_rows! {
 }
 
 impl WriteRows for JournalBatch {
-    async fn write_rows(
-        batches: &[(Partition, Self)],
-        db: &mut Writer<'_>,
-    ) -> Result<(), tokio_postgres::Error> {
+    async fn write_rows(batches: &[(Partition, Self)], db: &Writer<'_>) -> Result<(), tokio_postgres::Error> {
         insert_books(db, batches, |batch| batch.new.iter()).await?;
-        add_to_blocks(db, batches, |batch| batch.blocks.iter()).await?;
-        add_to_customers(db, batches, |batch| batch.customers.iter()).await?;
-        update_books(db, batches, |batch| batch.books.iter()).await
+        // The blocks read the books as they are before the batch: without the preparation, the order would not be certain.
+        db.prepare([ADD_TO_BLOCKS, ADD_TO_CUSTOMERS, UPDATE_BOOKS]).await?;
+        let (blocks, customers, books) = join3(
+            add_to_blocks(db, batches, |batch| batch.blocks.iter()),
+            add_to_customers(db, batches, |batch| batch.customers.iter()),
+            update_books(db, batches, |batch| batch.books.iter()),
+        )
+        .await;
+        // After the first error the others only say that the transaction is aborted.
+        blocks.and(customers).and(books)
     }
 }

@@ -44,10 +44,7 @@ unnest_rows! {
 }
 
 impl WriteRows for MeterBatch {
-    async fn write_rows(
-        batches: &[(Partition, Self)],
-        db: &mut Writer<'_>,
-    ) -> Result<(), tokio_postgres::Error> {
+    async fn write_rows(batches: &[(Partition, Self)], db: &Writer<'_>) -> Result<(), tokio_postgres::Error> {
         insert(db, batches, |batch| batch.new.iter()).await?;
         update(db, batches, |batch| batch.updated.iter()).await?;
         delete(db, batches, |batch| batch.deleted.iter()).await

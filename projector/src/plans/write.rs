@@ -74,10 +74,7 @@ unnest_rows! {
 }
 
 impl WriteRows for PlanBatch {
-    async fn write_rows(
-        batches: &[(Partition, Self)],
-        db: &mut Writer<'_>,
-    ) -> Result<(), tokio_postgres::Error> {
+    async fn write_rows(batches: &[(Partition, Self)], db: &Writer<'_>) -> Result<(), tokio_postgres::Error> {
         insert_plans(db, batches, |batch| batch.new_plans.iter()).await?;
         update_plans(db, batches, |batch| batch.plans.iter()).await?;
         insert_bundles(db, batches, |batch| batch.new_bundles.iter()).await?;

@@ -41,7 +41,8 @@ pub(super) struct Opened {
     pub(super) model: Option<String>,
     pub(super) terms: Option<ShownTerms>,
     pub(super) service_charge_payer: Payer,
-    pub(super) metadata: Jsonb,
+    /// None of a call without metadata, as most are.
+    pub(super) metadata: Option<Jsonb>,
     pub(super) reported_id: Option<String>,
 }
 
@@ -112,7 +113,7 @@ impl Opened {
             terms: price.map(ShownTerms::of),
             // The payer of a service charge, by the rule of the settlement.
             service_charge_payer: service_charge_payer(event.charge, event.terms.as_ref()),
-            metadata: Jsonb(json(&event.metadata)),
+            metadata: (!event.metadata.is_empty()).then(|| Jsonb(json(&event.metadata))),
             reported_id: event.reported_id.as_deref().map(storable),
         }
     }
@@ -256,7 +257,8 @@ mod tests {
         let metadata = [("a".to_owned(), "\0".to_owned())].into();
         let row = opened(RequestOpened { endpoint: "GET \0".to_owned(), metadata, ..sample::opened() });
         assert_eq!(row.endpoint, "GET \u{FFFD}");
-        assert_eq!(row.metadata, Jsonb("{\"a\":\"\u{FFFD}\"}".to_owned()));
+        assert_eq!(row.metadata, Some(Jsonb("{\"a\":\"\u{FFFD}\"}".to_owned())));
+        assert_eq!(opened(sample::opened()).metadata, None);
     }
 
     #[test]

@@ -86,7 +86,7 @@ row! {
         /// The meter's terms, when there is a meter.
         pub terms: Option<ShownTerms> = nested,
         /// Free key-value pairs of the caller.
-        pub metadata: BTreeMap<String, String> = jsonb,
+        pub metadata: BTreeMap<String, String> = jsonb_or_default,
         /// When it ended.
         pub ended_at: Option<DateTime<Utc>> = plain,
         /// The provider's status, when it answered.

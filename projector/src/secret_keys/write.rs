@@ -29,10 +29,7 @@ unnest_rows! {
 }
 
 impl WriteRows for SecretKeyBatch {
-    async fn write_rows(
-        batches: &[(Partition, Self)],
-        db: &mut Writer<'_>,
-    ) -> Result<(), tokio_postgres::Error> {
+    async fn write_rows(batches: &[(Partition, Self)], db: &Writer<'_>) -> Result<(), tokio_postgres::Error> {
         insert(db, batches, |batch| batch.new.iter()).await?;
         revoke(db, batches, |batch| batch.revoked.iter()).await
     }

@@ -4,6 +4,7 @@ use chrono::{DateTime, Utc};
 use farthing_core::event::Cycle;
 use farthing_core::ids::SpendKeyId;
 use farthing_core::partition::Partition;
+use futures_util::future::join;
 
 use super::SpendKeyBatch;
 use super::fold::{NewSpendKey, RotatedSpendKey, Spending, UpdatedSpendKey};
@@ -101,15 +102,17 @@ unnest_rows! {
 }
 
 impl WriteRows for SpendKeyBatch {
-    async fn write_rows(
-        batches: &[(Partition, Self)],
-        db: &mut Writer<'_>,
-    ) -> Result<(), tokio_postgres::Error> {
+    async fn write_rows(batches: &[(Partition, Self)], db: &Writer<'_>) -> Result<(), tokio_postgres::Error> {
         insert(db, batches, |batch| batch.new.iter()).await?;
         rotate(db, batches, |batch| batch.rotated.iter()).await?;
         update(db, batches, |batch| batch.updated.iter()).await?;
-        mark_used(db, batches, |batch| batch.used.iter()).await?;
-        add_spending(db, batches, |batch| batch.spending.iter()).await?;
+        db.prepare([MARK_USED, ADD_SPENDING]).await?;
+        let (used, added) = join(
+            mark_used(db, batches, |batch| batch.used.iter()),
+            add_spending(db, batches, |batch| batch.spending.iter()),
+        )
+        .await;
+        used.and(added)?;
         // Deletions are last, so that no other change of the batch restores the counters of a deleted key. The key's
         // row stays, marked as deleted.
         delete_spending(db, batches, |batch| batch.deleted.keys()).await?;

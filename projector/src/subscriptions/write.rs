@@ -78,10 +78,7 @@ unnest_rows! {
 }
 
 impl WriteRows for SubscriptionBatch {
-    async fn write_rows(
-        batches: &[(Partition, Self)],
-        db: &mut Writer<'_>,
-    ) -> Result<(), tokio_postgres::Error> {
+    async fn write_rows(batches: &[(Partition, Self)], db: &Writer<'_>) -> Result<(), tokio_postgres::Error> {
         insert(db, batches, |batch| batch.new.iter()).await?;
         update(db, batches, |batch| batch.changed.iter()).await?;
         insert_bundles(db, batches, |batch| batch.bundles.keys()).await?;

@@ -37,10 +37,7 @@ unnest_rows! {
 }
 
 impl WriteRows for UsageBatch {
-    async fn write_rows(
-        batches: &[(Partition, Self)],
-        db: &mut Writer<'_>,
-    ) -> Result<(), tokio_postgres::Error> {
+    async fn write_rows(batches: &[(Partition, Self)], db: &Writer<'_>) -> Result<(), tokio_postgres::Error> {
         add_up(db, batches, |batch| batch.rows.iter()).await
     }
 }

@@ -192,8 +192,7 @@ impl Outbox {
     async fn write(&mut self, batches: &[(Partition, OutboxBatch)], to: &Positions) -> Result<(), Error> {
         let mut client = self.writers.connection().await?;
         let advance = Advance::new(&self.cursor, to);
-        let written =
-            self.writers.answered(write_on(&mut client, &mut self.statements, batches, &advance)).await;
+        let written = self.writers.answered(write_on(&mut client, &self.statements, batches, &advance)).await;
         close_failed(client, written)?;
         self.cursor.clone_from(to);
         Ok(())
@@ -202,7 +201,7 @@ impl Outbox {
 
 async fn write_on(
     client: &mut Object,
-    statements: &mut Statements,
+    statements: &Statements,
     batches: &[(Partition, OutboxBatch)],
     advance: &Advance,
 ) -> Result<(), Error> {
@@ -214,17 +213,17 @@ async fn write_on(
         return if advance.is_done_by(moved) { Ok(()) } else { Err(Error::Fenced) };
     }
     let transaction = client.transaction().await?;
-    let mut writer = Writer::new(&transaction, statements);
+    let writer = Writer::new(&transaction, statements);
     if !advance.is_done_by(writer.execute(ADVANCE, &[partitions, before, after]).await?) {
         return Err(Error::Fenced);
     }
-    write_batches(batches, &mut writer).await?;
+    write_batches(batches, &writer).await?;
     Ok(transaction.commit().await?)
 }
 
 async fn write_batches(
     batches: &[(Partition, OutboxBatch)],
-    writer: &mut Writer<'_>,
+    writer: &Writer<'_>,
 ) -> Result<(), tokio_postgres::Error> {
     for (partition, batch) in batches {
         let partition = partition.number();

@@ -1,17 +1,20 @@
 //! Events are appended nearly in the order of their time: their times come from several gateways. Filters and balances follow
-//! the times of the events all the same, in a log of two merchants that is made for it.
+//! the times of the events all the same, and statements the latest time until each entry, in a log of two merchants that is
+//! made for it.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use farthing_core::event::{Event, Fact, Source, WalletCredited, WalletDebited, WalletSource};
 use farthing_core::ids::{CreditId, CustomerId, MerchantId, Mint, RequestId, WalletId};
 use farthing_core::money::Amount;
 use farthing_log::record;
+use farthing_tests::books::decimal;
 use farthing_tests::client::Request;
 use farthing_tests::instance::Instance;
 use farthing_tests::log::{Log, Logged, next_hash};
 use farthing_tests::run;
 use farthing_tests::scratch::operate;
 use farthing_tests::side_gateway::SideGateway;
+use rust_decimal::Decimal;
 use serde_json::Value;
 
 use super::{accounts, named, shown, shown_accounts, time};
@@ -30,7 +33,7 @@ INSERT INTO ledger.batches (partition, first_position, count, recorded_at, write
 VALUES ($1, $2, $3, $4, 'a test', $5, $6)";
 
 const CAUGHT_UP: &str = "
-INSERT INTO journal.checkpoint (partition, position, generation) SELECT partition, position, 1 FROM ledger.heads
+INSERT INTO {model}.checkpoint (partition, position, generation) SELECT partition, position, 1 FROM ledger.heads
 ON CONFLICT (partition) DO UPDATE SET position = excluded.position";
 
 /// A filter of events.
@@ -136,6 +139,60 @@ async fn append(log: &Log, partition: i16, owners: &[Owner; 2], began: DateTime<
     log.sql.execute(stored, &[&partition, &position]).await.unwrap();
 }
 
+/// An entry of an owner's wallet.
+struct Entry {
+    /// The latest time until it.
+    counted_at: DateTime<Utc>,
+    position: i64,
+    balance: Decimal,
+}
+
+/// The entries that the events make.
+fn entries(events: &[Logged]) -> Vec<Entry> {
+    let (mut latest, mut balance, mut entries) = (DateTime::UNIX_EPOCH, Decimal::ZERO, Vec::new());
+    for event in events {
+        let amount = decimal(&event.body["amount"]);
+        match event.kind.as_str() {
+            "wallet.credited" => balance += amount,
+            "wallet.debited" => balance -= amount,
+            _ => continue,
+        }
+        latest = latest.max(event.occurred_at);
+        entries.push(Entry { counted_at: latest, position: event.position, balance });
+    }
+    entries
+}
+
+/// Reads the statement of `start` to `end` in pages of `limit`, which must have these entries of the period.
+async fn statement(
+    ask: &impl AsyncFn(String) -> Value,
+    owner: &Owner,
+    entries: &[Entry],
+    (start, end): (DateTime<Utc>, DateTime<Utc>),
+    limit: usize,
+) {
+    let before = |at: DateTime<Utc>| entries.iter().rfind(|entry| entry.counted_at < at);
+    let funds = |at| before(at).map_or(Decimal::ZERO, |entry| entry.balance);
+    let within = entries.iter().filter(|entry| (start..end).contains(&entry.counted_at));
+    let expected: Vec<_> = within.map(|entry| (entry.position.to_string(), entry.balance)).collect();
+    let period = format!("wallet_id={}&start={}&end={}", owner.wallet_id, time(start), time(end));
+    let (mut found, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let page = ask(format!("statement?limit={limit}&{period}{cursor}")).await;
+        assert_eq!(decimal(&page["opening"]["balance"]), funds(start), "{period}{cursor}");
+        assert_eq!(decimal(&page["closing"]["balance"]), funds(end), "{period}{cursor}");
+        let rows = page["entries"].as_array().unwrap().iter();
+        found.extend(
+            rows.map(|row| (row["id"].as_str().unwrap().to_owned(), decimal(&row["after"]["balance"]))),
+        );
+        match page["next_cursor"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => break,
+        }
+    }
+    assert_eq!(found, expected, "{period}");
+}
+
 #[test]
 fn an_event_counts_at_its_time_wherever_it_was_appended() {
     run(async {
@@ -155,9 +212,11 @@ fn an_event_counts_at_its_time_wherever_it_was_appended() {
         let owners = [busy, quiet];
         append(&log, partition, &owners, began).await;
         // No projector runs here: a rebuild folds the log up to the checkpoint.
-        log.sql.batch_execute(CAUGHT_UP).await.unwrap();
-        let report = operate(&database_url, &["projections", "rebuild", "journal"]).await;
-        assert_eq!(report["events"].as_i64(), Some(log.head().await), "{report}");
+        for model in ["journal", "entries"] {
+            log.sql.batch_execute(&CAUGHT_UP.replace("{model}", model)).await.unwrap();
+            let report = operate(&database_url, &["projections", "rebuild", model]).await;
+            assert_eq!(report["events"].as_i64(), Some(log.head().await), "{report}");
+        }
         let gateway = SideGateway::on(instance, &database_url, &[]).await;
         for owner in &owners {
             let events = log.of_merchant(&owner.merchant_id.to_string(), 0).await;
@@ -168,6 +227,13 @@ fn an_event_counts_at_its_time_wherever_it_was_appended() {
                 answer.expect(200)
             };
             let last = events.iter().map(|event| event.occurred_at).max().unwrap();
+            let entries = entries(&events);
+            // All of them, the last one alone, and none.
+            let after = last + TimeDelta::milliseconds(1);
+            for start in [began - TimeDelta::hours(1), last, after] {
+                statement(&ask, owner, &entries, (start, after), 100).await;
+            }
+            statement(&ask, owner, &entries, (began - TimeDelta::hours(1), began), 100).await;
             for _ in 0..MOMENTS {
                 let millis = (last - began).num_milliseconds() + 2;
                 let at = began + TimeDelta::milliseconds(fastrand::i64(-1..millis));
@@ -180,6 +246,7 @@ fn an_event_counts_at_its_time_wherever_it_was_appended() {
                 assert_eq!(shown_accounts(&answer), named(expected), "{position}");
 
                 let from = at - TimeDelta::milliseconds(fastrand::i64(0..4_000));
+                statement(&ask, owner, &entries, (from, at), fastrand::usize(30..=100)).await;
                 let period = format!("from={}&to={}", time(from), time(at));
                 let within = |event: &Logged| (from..at).contains(&event.occurred_at);
                 let customer = owner.customer_id.to_string();

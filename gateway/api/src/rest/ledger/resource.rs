@@ -20,7 +20,7 @@ pub(super) struct LedgerFunds {
 }
 
 impl From<FundsRow> for LedgerFunds {
-    fn from(FundsRow { balance, plan_credit, bundle_credit }: FundsRow) -> Self {
+    fn from(FundsRow { balance, plan_credit, bundle_credit, position: _ }: FundsRow) -> Self {
         Self { balance, plan_credit, bundle_credit }
     }
 }

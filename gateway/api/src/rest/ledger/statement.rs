@@ -6,7 +6,7 @@ use axum::extract::State;
 use chrono::TimeDelta;
 use farthing_core::ids::{CustomerId, WalletId};
 use farthing_projector::ReadModel;
-use farthing_projector::entries::query::{self, Scope};
+use farthing_projector::entries::query;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -89,10 +89,9 @@ pub(super) async fn show(
         issues.refuse(["end"], "must not be before start");
     }
     issues.checked()?;
-    let scope = Scope { wallet_id, last_position: wallet.last_position };
-    let opening = within(query::funds_before(db, scope, start)).await?;
-    let closing = within(query::funds_before(db, scope, end)).await?;
-    let listed = within(query::list_period(db, scope, (start, end), page.as_query())).await?;
+    let opening = within(query::funds_before(db, wallet_id, &wallet, start)).await?;
+    let closing = within(query::funds_before(db, wallet_id, &wallet, end)).await?;
+    let listed = within(query::list_period(db, wallet_id, (opening, closing), page.as_query())).await?;
     let last = listed.items.last().map(|row| row.position.to_string());
     let entries = listed.items.into_iter().map(|row| LedgerEntry::new(wallet_id, wallet.customer_id, row));
     Ok(Reply::ok(LedgerStatement {
