@@ -52,7 +52,10 @@ impl Front {
     /// Waits until a read is due, then reads about [`READ_EVENTS`] events of the partitions that have new ones.
     pub(super) async fn read(&mut self, shared: &Shared) -> Result<(), Error> {
         self.wait().await;
+        let begun = Instant::now();
         let read = self.read_now(shared).await;
+        // One that is cancelled counts for nothing, so that the next follower reads at once.
+        self.last_read = Some(begun);
         if read.is_err() {
             self.reader = None;
             // The next connection may lead to another server.
@@ -71,7 +74,6 @@ impl Front {
             None => self.reader.insert(Reader::connect(&shared.database_url, shared.role).await?),
         };
         self.notifications.borrow_and_update();
-        self.last_read = Some(Instant::now());
         let heads = reader.heads().await?;
         shared.heads.saw(&heads);
         let parts = divided(&shared.window().ends(), &heads);
