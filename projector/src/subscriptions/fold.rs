@@ -228,6 +228,7 @@ mod tests {
             payment_id: None,
             payment_method_id: None,
             auto_top_up_bundle_id: None,
+            auto_top_up_chosen: None,
         }))
     }
 
@@ -290,8 +291,9 @@ mod tests {
             subscriber: who,
             revision: 1,
             auto_top_up_bundle_id: None,
+            auto_top_up_chosen: None,
             payment_method_id: None,
-            pending_change: Some(PendingChange::Cancellation { effective_at }),
+            pending_change: Some(PendingChange::Cancellation { effective_at, outlasts: None }),
         }));
         let batch: SubscriptionBatch = sample::fold(vec![updated.clone()]);
         let Some(NewValue(Some(pending))) = &batch.changed[&who.subscription_id].pending else {
@@ -318,8 +320,9 @@ mod tests {
             subscriber: who,
             revision: 1,
             auto_top_up_bundle_id: None,
+            auto_top_up_chosen: None,
             payment_method_id: None,
-            pending_change: Some(PendingChange::Cancellation { effective_at: cycle(0).end }),
+            pending_change: Some(PendingChange::Cancellation { effective_at: cycle(0).end, outlasts: None }),
         }));
         let upgraded = Event::from(Box::new(SubscriptionUpgraded {
             subscriber: who,

@@ -33,8 +33,8 @@ pub(crate) enum BillingError {
     /// 400: the credit bundle does not belong to the subscription's plan.
     #[error("The credit bundle belongs to another plan.")]
     CreditBundlePlanMismatch,
-    /// 409: the customer has an active subscription.
-    #[error("The customer already has an active subscription.")]
+    /// 409: the customer has a subscription, which may be cancelled at the end of its cycle or await its first payment.
+    #[error("The customer already has a subscription, or one that awaits its first payment.")]
     SubscriptionAlreadyActive,
     /// 410: the checkout session has expired.
     #[error("The checkout session has expired.")]

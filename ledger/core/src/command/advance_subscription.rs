@@ -23,6 +23,12 @@ pub(super) const RETRIES: u32 = 3;
 /// The time between attempts at a renewal.
 const RETRY_AFTER: TimeDelta = TimeDelta::days(1);
 
+/// How long the payment of an upgrade may be open for a renewal to wait for its outcome. Shorter than any cycle.
+const UPGRADE_AWAITED: TimeDelta = TimeDelta::hours(1);
+
+/// The least time until a renewal that waits looks again.
+const LOOKS_AGAIN_AFTER: TimeDelta = TimeDelta::minutes(1);
+
 /// Advances a subscription: carries out its due work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -95,7 +101,12 @@ impl Next {
         let skips = attempt > 1 || ending_after(requested_at).end <= now;
         let mut cycle = if skips { ending_after(now) } else { BillingCycle::of(interval, anchor, number) };
         if !same_interval {
+            // Its start is the new anchor. One that was clamped to the end of a short month makes an earlier end, by three
+            // days at most. A cycle that has ended so is followed by one that has not.
             cycle = BillingCycle::of(interval, cycle.start, 0);
+            if skips && cycle.end <= now {
+                cycle = BillingCycle::of(interval, cycle.end, 0);
+            }
         }
         Self { plan_id, terms, cycle }
     }
@@ -142,6 +153,28 @@ pub(super) fn unpaid(
     Ok(events)
 }
 
+/// When a paid renewal that is due `now` looks again whether the open payment of an upgrade has ended; `None` if it does not
+/// wait for one. An accepted upgrade begins a cycle of its own, and the renewal would be paid in vain. A payment that stays
+/// open does not hold up renewals. The time between two looks doubles.
+fn awaited_upgrade(
+    states: &StateCache,
+    subscription: &Subscription,
+    now: DateTime<Utc>,
+) -> Result<Option<DateTime<Utc>>, DecideError> {
+    let subscriber = subscription.subscriber;
+    let wallet = states.wallet(subscriber.wallet_id)?.expect("a subscriber has a wallet");
+    let Some(payment_id) = wallet.upgrade_payment_id else { return Ok(None) };
+    let Some(open) = states.payment(payment_id)? else { return Ok(None) };
+    let Purpose::Upgrade { subscription_id, .. } = &open.requested.purpose else { return Ok(None) };
+    let open_for = now.signed_duration_since(open.requested_at);
+    if *subscription_id != subscriber.subscription_id || open_for >= UPGRADE_AWAITED {
+        return Ok(None);
+    }
+    let next_look = now.checked_add_signed(open_for.max(LOOKS_AGAIN_AFTER));
+    let last_look = open.requested_at.checked_add_signed(UPGRADE_AWAITED);
+    Ok(next_look.zip(last_look).map(|(next, last)| next.min(last)))
+}
+
 impl AdvanceSubscription {
     /// Ends the cycle: its credit is carried over or expires.
     fn ended(states: &StateCache, subscription: &Subscription, is_over: bool) -> Result<Event, DecideError> {
@@ -173,7 +206,7 @@ impl AdvanceSubscription {
         }))
     }
 
-    /// Starts the next cycle or requests its payment.
+    /// Starts the next cycle or requests its payment, or waits for the outcome of an upgrade's payment.
     fn renew(
         &self,
         states: &StateCache,
@@ -186,6 +219,16 @@ impl AdvanceSubscription {
             return Ok((next.renewed(subscription, None), Advanced::Done));
         }
         let subscriber = subscription.subscriber;
+        if let Some(retry_at) = awaited_upgrade(states, subscription, now)? {
+            let waits = RenewalFailed {
+                subscriber,
+                cycle_number: subscription.cycle.number + 1,
+                attempt: attempt - 1,
+                payment_id: None,
+                retry_at,
+            };
+            return Ok((vec![Event::from(waits)], Advanced::Done));
+        }
         let wallet = states.wallet(subscriber.wallet_id)?.expect("a subscriber has a wallet");
         let Some(payment_method_id) = wallet.payment_method_id.or(subscription.payment_method_id) else {
             return Ok((unpaid(states, subscription, attempt, None, now)?, Advanced::Done));
@@ -245,5 +288,122 @@ impl Command for AdvanceSubscription {
             advanced
         };
         Ok(Decision::append(merchant_id, self.now, events, advanced))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use chrono::Datelike as _;
+    use ulid::Ulid;
+
+    use super::*;
+    use crate::event::Subscriber;
+    use crate::ids::{CustomerId, MerchantId, WalletId};
+    use crate::plan::BillingInterval;
+
+    fn terms(billing_interval: BillingInterval) -> PlanTerms {
+        PlanTerms {
+            name: "plan".into(),
+            period_amount: Amount::ZERO,
+            included_credit: Amount::ZERO,
+            billing_interval,
+            rollover_type: Rollover::None,
+            bundle_rollover_type: Rollover::None,
+            meter_ids: Vec::new(),
+            default_auto_top_up_bundle_id: None,
+        }
+    }
+
+    /// A subscription of this interval whose present cycle has this number.
+    fn subscription(interval: BillingInterval, anchor: DateTime<Utc>, number: u32) -> Subscription {
+        let id = Ulid::from_parts(1, 1);
+        let cycle = BillingCycle::of(interval, anchor, number);
+        Subscription {
+            merchant_id: MerchantId::new(id),
+            subscriber: Subscriber {
+                subscription_id: SubscriptionId::new(id),
+                customer_id: CustomerId::new(id),
+                wallet_id: WalletId::new(id),
+            },
+            plan_id: PlanId::new(id),
+            terms: terms(interval),
+            started_at: anchor,
+            anchor,
+            cycle,
+            phase: Phase::Dunning { attempts: 0, payment_id: None, retry_at: cycle.end },
+            payment_method_id: None,
+            auto_top_up_bundle_id: None,
+            auto_top_up_chosen: None,
+            pending_change: None,
+            revision: 0,
+            due_ms: None,
+        }
+    }
+
+    /// The last three days of each month, from a year into a leap year.
+    fn month_ends() -> impl Iterator<Item = DateTime<Utc>> {
+        let first: DateTime<Utc> = "2027-01-01T10:00:00.250Z".parse().unwrap();
+        let days = (0..15 * 30).map(move |day| first + TimeDelta::days(day));
+        days.filter(|day| (*day + TimeDelta::days(3)).month() != day.month())
+    }
+
+    /// Days around the ends of cycles, of up to five years.
+    fn delays() -> Vec<i64> {
+        let is_near = |days: &i64| *days <= 95 || [0, 1, 2, 363, 364].contains(&(days % 365));
+        (0..=5 * 365).filter(is_near).collect()
+    }
+
+    #[test]
+    fn a_late_payment_is_for_a_cycle_that_has_not_ended_and_overlaps_none() {
+        let delays = delays();
+        for anchor in month_ends() {
+            for interval in BillingInterval::ALL {
+                let other = if interval == BillingInterval::Day {
+                    subscription(BillingInterval::Week, anchor - TimeDelta::days(7), 0)
+                } else {
+                    subscription(BillingInterval::Day, anchor - TimeDelta::days(1), 0)
+                };
+                for before in [other, subscription(interval, anchor, 2)] {
+                    let end = before.cycle.end;
+                    let late = end + TimeDelta::days(57);
+                    for days in &delays {
+                        let now = end + TimeDelta::days(*days) + TimeDelta::hours(3);
+                        is_right(&before, interval, 1, (end, now));
+                        is_right(&before, interval, 2, (now, now));
+                        // The first request was late, too.
+                        if now > late {
+                            is_right(&before, interval, 1, (late, now));
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Checks the cycle of a renewal onto `interval` that was requested and paid at these times.
+    fn is_right(
+        before: &Subscription,
+        interval: BillingInterval,
+        attempt: u32,
+        (requested_at, now): (DateTime<Utc>, DateTime<Utc>),
+    ) {
+        let cycle = Next::on(before.plan_id, terms(interval), before, attempt, (requested_at, now)).cycle;
+        let told = || format!("{:?} {interval:?} {attempt} {requested_at} {now}: {cycle:?}", before.cycle);
+        assert!(before.cycle.end <= cycle.start && cycle.start <= now, "{}", told());
+        // It is one of the cycles that follow from the anchor that the subscription then has.
+        let kept = if cycle.number == 0 { cycle.start } else { before.anchor };
+        assert_eq!(BillingCycle::of(interval, kept, cycle.number), cycle, "{}", told());
+        let (anchor, number) = if interval == before.terms.billing_interval {
+            (before.anchor, before.cycle.number + 1)
+        } else {
+            (before.cycle.end, 0)
+        };
+        let open = BillingCycle::ending_after(interval, anchor, number, requested_at);
+        if attempt == 1 && now < open.end {
+            let first = BillingCycle::of(interval, anchor, number);
+            assert_eq!(cycle, first, "{}, though it was paid in time", told());
+        } else {
+            assert!(now < cycle.end, "{}", told());
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Automatic recharge of a wallet. Auto top-up buys a bundle if the subscription's credit is used up or does not cover
 //! another call like the present one. Autopay adds money if the balance is below its threshold. Open holds do not lower
-//! credit or balance here. A wallet has at most one open automatic payment, and pauses for a day after a declined one.
+//! credit or balance here. A wallet has at most one open automatic payment, and pauses for a day after a declined one, unless
+//! it has another card by then.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use serde::{Deserialize, Serialize};

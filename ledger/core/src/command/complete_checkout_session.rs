@@ -12,7 +12,7 @@ use super::edit::Edit;
 use super::payee::Payee;
 use super::personal_data::PersonalData;
 use super::refusal::{CheckoutRefusal, CustomerRefusal, PaymentRefusal, PlanRefusal, SubscriptionRefusal};
-use super::request_payment::Offered;
+use super::request_payment::{Offered, OfferedTopUp};
 use super::start_subscription::Start;
 use super::update_customer::UpdateCustomer;
 use super::update_subscription::{SubscriptionEdit, UpdateSubscription};
@@ -114,14 +114,22 @@ impl CompleteCheckoutSession {
     ) -> Result<Vec<Fact>, DecideError> {
         let plan_id = plan_id.ok_or(PlanRefusal::NotFound)?;
         let plan = states.plan(plan_id)?.ok_or(PlanRefusal::NotFound)?;
-        let offer = Offered { price: plan.terms.period_amount, credit: plan.terms.included_credit };
+        let customer = states.customer(self.customer_id)?.ok_or(CustomerRefusal::NotFound)?;
+        let current = match customer.subscription_id {
+            Some(id) => states.subscription(id)?,
+            None => None,
+        };
+        let offer = Offered {
+            price: plan.terms.period_amount,
+            credit: plan.terms.included_credit,
+            auto_top_up: OfferedTopUp::on(states, &plan.terms, current)?,
+        };
         if self.offered != Some(offer) {
             return Err(PaymentRefusal::OfferChanged.into());
         }
-        let customer = states.customer(self.customer_id)?.ok_or(CustomerRefusal::NotFound)?;
         if let Some(subscription_id) = customer.subscription_id {
             // A subscription that awaits its first payment does not exist yet.
-            let current = states.subscription(subscription_id)?.ok_or(SubscriptionRefusal::AlreadyActive)?;
+            let current = current.ok_or(SubscriptionRefusal::AlreadyActive)?;
             if current.plan_id == plan_id || plan.terms.costs_more_than(&current.terms) {
                 return Err(SubscriptionRefusal::AlreadyActive.into());
             }

@@ -13,8 +13,8 @@ use super::start_subscription::Start;
 use super::update_subscription::settings_after;
 use crate::event::{
     BundlePurchased, CheckoutSessionCompleted, DeclineReason, Event, PaymentDeclined, PaymentMethodAdded,
-    PaymentRequested, PaymentSucceeded, PaymentVoided, Purpose, Subscriber, SubscriptionUpgraded,
-    WalletCredited,
+    PaymentRequested, PaymentSucceeded, PaymentVoided, PendingChange, Purpose, Subscriber,
+    SubscriptionUpgraded, WalletCredited,
 };
 use crate::ids::{CreditId, PaymentId, SubscriptionId};
 use crate::plan::BillingCycle;
@@ -143,14 +143,19 @@ impl CompletePayment {
                 };
                 let revision = active.revision + 1;
                 let paid_by = Some(payment.payment_method_id);
-                let settings = settings_after(active, revision + 1, (*plan_id, terms), None, paid_by);
+                let cycle = BillingCycle::of(terms.billing_interval, now, 0);
+                // A change that was requested before the payment is taken back.
+                let outlasts = active.pending_change.as_ref().and_then(PendingChange::outlasts);
+                let is_kept = outlasts == Some(self.payment_id);
+                let pending = if is_kept { active.outlasting(*plan_id, cycle.end) } else { None };
+                let settings = settings_after(active, revision + 1, (*plan_id, terms), pending, paid_by);
                 let upgraded = Event::from(Box::new(SubscriptionUpgraded {
                     subscriber: active.subscriber,
                     revision,
                     from_plan_id: active.plan_id,
                     plan_id: *plan_id,
                     terms: (**terms).clone(),
-                    cycle: BillingCycle::of(terms.billing_interval, now, 0),
+                    cycle,
                     granted: terms.included_credit,
                     payment_id: Some(self.payment_id),
                     payment_method_id: paid_by,
@@ -222,7 +227,10 @@ impl CompletePayment {
         let (not_again_before, not_started, renewal) = match &payment.purpose {
             Purpose::Fund | Purpose::Bundle { .. } | Purpose::Upgrade { .. } => (None, None, None),
             Purpose::Autopay | Purpose::AutoTopUp { .. } => {
-                (now.checked_add_signed(PAUSE_AFTER_DECLINE), None, None)
+                let wallet = states.wallet(payment.wallet_id)?.expect("a payment has a wallet");
+                // A card that was added meanwhile was not declined.
+                let is_present = wallet.payment_method_id == Some(payment.payment_method_id);
+                (now.checked_add_signed(PAUSE_AFTER_DECLINE).filter(|_| is_present), None, None)
             }
             Purpose::Subscribe { subscription_id, .. } => (None, Some(*subscription_id), None),
             Purpose::Renewal { subscription_id, attempt, .. } => {

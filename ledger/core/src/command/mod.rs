@@ -90,7 +90,7 @@ pub use self::refusal::{
 };
 pub use self::register_merchant::RegisterMerchant;
 pub use self::report_request::{ReportRequest, Reported};
-pub use self::request_payment::{Offered, Purchase, RequestPayment};
+pub use self::request_payment::{Offered, OfferedTopUp, Purchase, RequestPayment};
 pub use self::revoke_secret_key::{RevokeSecretKey, Revoker};
 pub use self::rotate_spend_key::RotateSpendKey;
 pub use self::set_autopay::{AutopayEdits, SetAutopay};

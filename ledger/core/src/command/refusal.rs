@@ -229,8 +229,8 @@ pub enum SubscriptionRefusal {
     /// The merchant has no such active subscription.
     #[error("no such subscription")]
     NotFound,
-    /// The customer has a subscription already, and the plan is not an upgrade of it.
-    #[error("the customer has an active subscription")]
+    /// The customer has a subscription that this command does not change to the plan, or one that awaits its first payment.
+    #[error("the customer has a subscription already, or one that awaits its first payment")]
     AlreadyActive,
 }
 

@@ -11,12 +11,13 @@ use super::payee::Payee;
 use super::refusal::{PaymentRefusal, PlanRefusal, SubscriptionRefusal, WalletRefusal};
 use super::start_subscription::check_bundle;
 use super::update_subscription::find;
-use crate::event::{CardBrought, Event, PaymentRequested, Purpose};
+use crate::event::{BundleOffer, CardBrought, Event, PaymentRequested, Purpose};
 use crate::ids::{
     CheckoutSessionId, CreditBundleId, MerchantId, PaymentId, PaymentMethodId, PlanId, SubscriptionId,
 };
 use crate::money::Amount;
-use crate::state::StateCache;
+use crate::plan::PlanTerms;
+use crate::state::{StateCache, Subscription};
 
 /// The purchase to pay for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,6 +39,41 @@ pub struct Offered {
     pub price: Amount,
     /// The credit that it grants.
     pub credit: Amount,
+    /// The bundle that a plan buys automatically, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auto_top_up: Option<OfferedTopUp>,
+}
+
+/// The price and credit of the bundle that is bought automatically when the credit is used up, as shown to the payer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OfferedTopUp {
+    /// The price.
+    pub price: Amount,
+    /// The credit that it grants.
+    pub credit: Amount,
+}
+
+impl OfferedTopUp {
+    /// The offer of this bundle; none if it is free, since a free bundle is not bought automatically.
+    pub fn of(bundle: &BundleOffer) -> Option<Self> {
+        let offered = Self { price: bundle.cost, credit: bundle.credit_amount };
+        bundle.cost.is_positive().then_some(offered)
+    }
+
+    /// What a plan with `terms` buys automatically for a new subscriber, or for one that moves to it from `current`.
+    pub(super) fn on(
+        states: &StateCache,
+        terms: &PlanTerms,
+        current: Option<&Subscription>,
+    ) -> Result<Option<Self>, DecideError> {
+        let id = match current {
+            Some(current) => current.auto_top_up_on(terms),
+            None => terms.default_auto_top_up_bundle_id,
+        };
+        let Some(id) = id else { return Ok(None) };
+        Ok(states.credit_bundle(id)?.and_then(|bundle| Self::of(&bundle.offer)))
+    }
 }
 
 /// Requests a payment.
@@ -139,8 +175,21 @@ impl RequestPayment {
             return Err(PaymentRefusal::InProgress.into());
         }
         let credit = purpose.credit();
-        if self.offered.is_some_and(|offered| offered != Offered { price: amount, credit }) {
-            return Err(PaymentRefusal::OfferChanged.into());
+        if let Some(offered) = self.offered {
+            let auto_top_up = match &purpose {
+                Purpose::Subscribe { terms, .. } => OfferedTopUp::on(states, terms, None)?,
+                Purpose::Upgrade { subscription_id, terms, .. } => {
+                    OfferedTopUp::on(states, terms, states.subscription(*subscription_id)?)?
+                }
+                Purpose::Fund
+                | Purpose::Autopay
+                | Purpose::Bundle { .. }
+                | Purpose::AutoTopUp { .. }
+                | Purpose::Renewal { .. } => None,
+            };
+            if offered != (Offered { price: amount, credit, auto_top_up }) {
+                return Err(PaymentRefusal::OfferChanged.into());
+            }
         }
         wallet.takes(amount.max(credit))?;
         let event = Event::from(Box::new(PaymentRequested {

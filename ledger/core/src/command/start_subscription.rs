@@ -69,6 +69,7 @@ impl Start<'_> {
             payment_id: self.payment.map(|(payment_id, _)| payment_id),
             payment_method_id: self.payment.map(|(_, method_id)| method_id),
             auto_top_up_bundle_id: self.auto_top_up_bundle_id.or(terms.default_auto_top_up_bundle_id),
+            auto_top_up_chosen: Some(self.auto_top_up_bundle_id.is_some()),
         }
     }
 }

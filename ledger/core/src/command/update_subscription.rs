@@ -19,7 +19,7 @@ use crate::state::{Phase, StateCache, Subscription};
 pub enum SubscriptionEdit {
     /// Changes the bundle bought automatically when the credit is used up.
     AutoTopUp(Edit<CreditBundleId>),
-    /// Ends the subscription with its cycle; at once if the cycle has ended and the next one is unpaid.
+    /// Ends the subscription with its cycle; at once if the cycle has ended and the payment of the next one has failed.
     Cancel,
     /// Moves the subscription to a cheaper plan at the end of its cycle.
     Downgrade(PlanId),
@@ -66,8 +66,8 @@ pub(super) fn cancelled(
 }
 
 /// The change of settings at the start of a cycle on this plan, if any. Auto top-up continues with a bundle of that
-/// plan or stops, and a change requested since then stays pending. If the subscriber turned off the auto top-up of the
-/// old plan, it stays off. An upgrade that was `paid_by` a method has made it the subscription's.
+/// plan or stops, and a change requested since then stays pending. If the subscriber turned it off, it stays off. An
+/// upgrade that was `paid_by` a method has made it the subscription's.
 pub(super) fn settings_after(
     subscription: &Subscription,
     revision: u32,
@@ -76,17 +76,17 @@ pub(super) fn settings_after(
     paid_by: Option<PaymentMethodId>,
 ) -> Option<Event> {
     let present = subscription.auto_top_up_bundle_id;
-    let turned_down = present.is_none() && subscription.terms.default_auto_top_up_bundle_id.is_some();
-    let auto_top_up_bundle_id = if plan_id == subscription.plan_id {
-        present
-    } else {
-        terms.default_auto_top_up_bundle_id.filter(|_| !turned_down)
-    };
+    let auto_top_up_bundle_id =
+        if plan_id == subscription.plan_id { present } else { subscription.auto_top_up_on(terms) };
+    // A bundle that was chosen stays behind with its plan.
+    let auto_top_up_chosen =
+        subscription.auto_top_up_chosen.map(|chosen| chosen && auto_top_up_bundle_id == present);
     (auto_top_up_bundle_id != present || pending_change.is_some()).then(|| {
         Event::from(Box::new(SubscriptionUpdated {
             subscriber: subscription.subscriber,
             revision,
             auto_top_up_bundle_id,
+            auto_top_up_chosen,
             payment_method_id: paid_by.or(subscription.payment_method_id),
             pending_change,
         }))
@@ -98,36 +98,44 @@ impl Command for UpdateSubscription {
 
     fn decide(&self, states: &StateCache) -> Result<Decision<()>, DecideError> {
         let subscription = find(states, self.merchant_id, self.subscription_id)?;
-        let mut bundle = subscription.auto_top_up_bundle_id;
+        let present = (subscription.auto_top_up_bundle_id, subscription.auto_top_up_chosen);
+        let mut top_up = present;
         let mut pending_change = subscription.pending_change.clone();
         let effective_at = subscription.cycle.end;
+        let wallet = states.wallet(subscription.subscriber.wallet_id)?.expect("a subscriber has a wallet");
+        // The id of a payment that has ended is kept, so that the same change again is none.
+        let outlasts =
+            wallet.upgrade_payment_id.or(pending_change.as_ref().and_then(PendingChange::outlasts));
         match (&self.edit, subscription.phase) {
             (SubscriptionEdit::AutoTopUp(Edit::Keep), _) => {}
-            (SubscriptionEdit::AutoTopUp(Edit::Clear), _) => bundle = None,
+            (SubscriptionEdit::AutoTopUp(Edit::Clear), _) => top_up = (None, Some(true)),
             (SubscriptionEdit::AutoTopUp(Edit::Set(id)), _) => {
                 check_bundle(states, self.merchant_id, subscription.plan_id, Some(*id))?;
-                bundle = Some(*id);
+                top_up = (Some(*id), Some(true));
             }
-            (SubscriptionEdit::Cancel, Phase::Dunning { payment_id: None, .. }) => {
+            (SubscriptionEdit::Cancel, Phase::Dunning { payment_id: None, attempts: 1.., .. }) => {
                 let event = cancelled(states, subscription, CancelReason::Requested)?;
                 return Ok(Decision::append(self.merchant_id, self.now, vec![event], ()));
             }
-            (SubscriptionEdit::Cancel, Phase::Running | Phase::Dunning { payment_id: Some(_), .. }) => {
-                pending_change = Some(PendingChange::Cancellation { effective_at });
+            (SubscriptionEdit::Cancel, Phase::Running | Phase::Dunning { .. }) => {
+                pending_change = Some(PendingChange::Cancellation { effective_at, outlasts });
             }
             (SubscriptionEdit::Downgrade(plan_id), _) => {
                 let plan = states.plan(*plan_id)?.filter(|plan| plan.merchant_id == self.merchant_id);
                 let terms = Box::new(plan.ok_or(PlanRefusal::NotFound)?.terms.clone());
-                pending_change = Some(PendingChange::Downgrade { effective_at, plan_id: *plan_id, terms });
+                let plan_id = *plan_id;
+                pending_change = Some(PendingChange::Downgrade { effective_at, plan_id, terms, outlasts });
             }
         }
-        if bundle == subscription.auto_top_up_bundle_id && pending_change == subscription.pending_change {
+        if top_up == present && pending_change == subscription.pending_change {
             return Ok(Decision::already(()));
         }
+        let (auto_top_up_bundle_id, auto_top_up_chosen) = top_up;
         let event = Event::from(Box::new(SubscriptionUpdated {
             subscriber: subscription.subscriber,
             revision: subscription.revision + 1,
-            auto_top_up_bundle_id: bundle,
+            auto_top_up_bundle_id,
+            auto_top_up_chosen,
             payment_method_id: subscription.payment_method_id,
             pending_change,
         }));

@@ -110,6 +110,9 @@ mod tests {
             ("customer.updated", "customer.updated.v1.literals.json"),
             ("webhook.created", "webhook.created.v1.name.json"),
             ("webhook.updated", "webhook.updated.v1.name.json"),
+            ("subscription.updated", "subscription.updated.v1.outlasting.json"),
+            ("subscription.started", "subscription.started.v1.chosen.json"),
+            ("subscription.updated", "subscription.updated.v1.chosen.json"),
         ] {
             let golden = std::fs::read_to_string(folder.join(file)).unwrap();
             let event = decode(kind, 1, &golden).unwrap();

@@ -189,7 +189,8 @@ pub struct PaymentDeclined {
     pub customer_id: Option<CustomerId>,
     /// The reason.
     pub reason: DeclineReason,
-    /// The wallet makes no automatic payment before this instant; set if this was an automatic payment.
+    /// The wallet makes no automatic payment before this instant; set if this was an automatic payment by the card that
+    /// the wallet still has.
     pub not_again_before: Option<DateTime<Utc>>,
     /// The subscription that did not start because of the decline.
     pub not_started: Option<SubscriptionId>,

@@ -129,6 +129,9 @@ pub struct SubscriptionStarted {
     pub payment_method_id: Option<PaymentMethodId>,
     /// The bundle bought automatically when the credit is used up.
     pub auto_top_up_bundle_id: Option<CreditBundleId>,
+    /// Whether the subscriber chose that setting; a plan's default otherwise. Programs that did not record it left it out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auto_top_up_chosen: Option<bool>,
 }
 
 /// The credit of one bundle purchase that expired.
@@ -209,6 +212,9 @@ pub enum PendingChange {
     Cancellation {
         /// The end of the cycle.
         effective_at: DateTime<Utc>,
+        /// See [`PendingChange::outlasts`].
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        outlasts: Option<PaymentId>,
     },
     /// The subscription moves to another plan.
     Downgrade {
@@ -218,7 +224,20 @@ pub enum PendingChange {
         plan_id: PlanId,
         /// Its terms when the change was requested.
         terms: Box<PlanTerms>,
+        /// See [`PendingChange::outlasts`].
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        outlasts: Option<PaymentId>,
     },
+}
+
+impl PendingChange {
+    /// The payment of an upgrade that was open when the change was requested. That upgrade, unlike a later one, does not
+    /// take the change back.
+    pub fn outlasts(&self) -> Option<PaymentId> {
+        match self {
+            Self::Cancellation { outlasts, .. } | Self::Downgrade { outlasts, .. } => *outlasts,
+        }
+    }
 }
 
 /// A subscription's settings or its pending change were changed. The event holds all new values.
@@ -231,13 +250,17 @@ pub struct SubscriptionUpdated {
     pub revision: u32,
     /// The bundle bought automatically when the credit is used up.
     pub auto_top_up_bundle_id: Option<CreditBundleId>,
+    /// See [`SubscriptionStarted::auto_top_up_chosen`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auto_top_up_chosen: Option<bool>,
     /// The payment method of renewals.
     pub payment_method_id: Option<PaymentMethodId>,
     /// The change at the end of the cycle.
     pub pending_change: Option<PendingChange>,
 }
 
-/// The payment of a renewal failed. It is tried again at `retry_at`.
+/// The payment of a renewal failed, or was not requested yet because the payment of an upgrade is open. It is tried again at
+/// `retry_at`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RenewalFailed {
     /// The subscription and its customer.
@@ -245,9 +268,9 @@ pub struct RenewalFailed {
     pub subscriber: Subscriber,
     /// The number of the unpaid cycle since the anchor.
     pub cycle_number: u32,
-    /// Counts the attempts at this cycle, from 1.
+    /// Counts the attempts at this cycle, from 1; 0 if the first one waits for the payment of an upgrade.
     pub attempt: u32,
-    /// The failed payment; `None` if there was no payment method.
+    /// The failed payment; `None` if there was no payment method, or if the attempt waits.
     pub payment_id: Option<PaymentId>,
     /// When the payment is tried again.
     pub retry_at: DateTime<Utc>,

@@ -50,6 +50,9 @@ pub struct Subscription {
     pub payment_method_id: Option<PaymentMethodId>,
     /// The bundle bought automatically when the credit is used up.
     pub auto_top_up_bundle_id: Option<CreditBundleId>,
+    /// Whether the subscriber chose that setting; a plan's default otherwise. `None` if the log does not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auto_top_up_chosen: Option<bool>,
     /// The change at the end of the cycle.
     pub pending_change: Option<PendingChange>,
     /// The number of its changes.
@@ -77,6 +80,16 @@ pub enum SubscriptionChange {
 }
 
 impl Subscription {
+    /// The bundle that auto top-up buys after a move to another plan with these `terms`: that plan's, unless the
+    /// subscriber turned auto top-up off. If the log does not say who chose the setting, it was turned off where the
+    /// present plan has a default.
+    pub fn auto_top_up_on(&self, terms: &PlanTerms) -> Option<CreditBundleId> {
+        let has_default = self.terms.default_auto_top_up_bundle_id.is_some();
+        let turned_off =
+            self.auto_top_up_bundle_id.is_none() && self.auto_top_up_chosen.unwrap_or(has_default);
+        terms.default_auto_top_up_bundle_id.filter(|_| !turned_off)
+    }
+
     /// When the subscription is due: the end of the cycle or the next attempt to pay.
     pub fn due_at(&self) -> Option<DateTime<Utc>> {
         match self.phase {
@@ -92,12 +105,15 @@ impl Subscription {
     }
 
     /// The pending change that remains when a cycle starts that is on this plan and ends at `effective_at`: one that
-    /// was requested while the renewal was being paid.
+    /// was requested while the renewal, or the upgrade, was being paid.
     pub fn outlasting(&self, plan_id: PlanId, effective_at: DateTime<Utc>) -> Option<PendingChange> {
         match &self.pending_change {
-            Some(PendingChange::Cancellation { .. }) => Some(PendingChange::Cancellation { effective_at }),
-            Some(PendingChange::Downgrade { plan_id: wanted, terms, .. }) if *wanted != plan_id => {
-                Some(PendingChange::Downgrade { effective_at, plan_id: *wanted, terms: terms.clone() })
+            Some(PendingChange::Cancellation { outlasts, .. }) => {
+                Some(PendingChange::Cancellation { effective_at, outlasts: *outlasts })
+            }
+            Some(PendingChange::Downgrade { plan_id: wanted, terms, outlasts, .. }) if *wanted != plan_id => {
+                let (plan_id, terms, outlasts) = (*wanted, terms.clone(), *outlasts);
+                Some(PendingChange::Downgrade { effective_at, plan_id, terms, outlasts })
             }
             Some(PendingChange::Downgrade { .. }) | None => None,
         }
@@ -115,6 +131,7 @@ impl Subscription {
             SubscriptionChange::Update(event) => {
                 self.revision = event.revision;
                 self.auto_top_up_bundle_id = event.auto_top_up_bundle_id;
+                self.auto_top_up_chosen = event.auto_top_up_chosen;
                 self.payment_method_id = event.payment_method_id;
                 self.pending_change = event.pending_change;
             }

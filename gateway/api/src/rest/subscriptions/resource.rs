@@ -112,10 +112,10 @@ impl PlanOfCycle {
 impl From<PendingChange> for Pending {
     fn from(change: PendingChange) -> Self {
         match change {
-            PendingChange::Cancellation { effective_at } => {
+            PendingChange::Cancellation { effective_at, outlasts: _ } => {
                 Self::Cancellation { effective_at: Timestamp(effective_at) }
             }
-            PendingChange::Downgrade { effective_at, plan_id, terms: _ } => Self::Downgrade {
+            PendingChange::Downgrade { effective_at, plan_id, terms: _, outlasts: _ } => Self::Downgrade {
                 effective_at: Timestamp(effective_at),
                 plan_id,
                 subscription_config_id: plan_id,

@@ -259,7 +259,7 @@ pub(super) fn request_payment(purchase: Purchase) -> RequestPayment {
         payee: Payee::Customer(CUSTOMER),
         payment_method_id: Some(METHOD),
         purchase,
-        offered: Some(Offered { price: dollars("1"), credit: Amount::ZERO }),
+        offered: Some(Offered { price: dollars("1"), credit: Amount::ZERO, auto_top_up: None }),
         checkout_session_id: Some(SESSION),
         now: now(),
     }

@@ -1,15 +1,18 @@
 //! Auto top-up and autopay.
 
+use std::collections::BTreeMap;
+
+use chrono::TimeDelta;
 use farthing_core::command::{
-    AutoRecharge, AutopayEdits, CustomerRef, Edit, Payee, Purchase, Refusal, SetAutopay, StartSubscription,
-    SubscriptionEdit, WalletRefusal, WalletShortfall,
+    AutoRecharge, AutopayEdits, CustomerRef, DeleteCustomer, Edit, Payee, PlanEdits, Purchase, Refusal,
+    SetAutopay, StartSubscription, SubscriptionEdit, UpdatePlan, WalletRefusal, WalletShortfall,
 };
-use farthing_core::event::{Autopay, Purpose};
+use farthing_core::event::{Autopay, Event, Purpose, SubscriptionEvent};
 use farthing_core::hold_scope::CreditScope;
-use farthing_core::ids::{PaymentId, SubscriptionId};
+use farthing_core::ids::{CreditBundleId, PaymentId, PlanId, SubscriptionId};
 use farthing_core::money::Amount;
 use farthing_core::plan::PlanTerms;
-use farthing_core::state::CEILING;
+use farthing_core::state::{CEILING, EvolveError, Missing, StateCache};
 
 use super::{bundle_of, dollars, terms};
 use crate::years::Years;
@@ -71,6 +74,127 @@ fn a_subscriber_without_auto_top_up_gets_none_with_the_next_plan() {
     years.joins(customer, large);
     assert_eq!(years.subscription(customer).unwrap().auto_top_up_bundle_id, None);
     assert_eq!(years.wallet(customer).plan.unwrap().auto_top_up_bundle_id, None);
+}
+
+#[test]
+fn auto_top_up_that_was_turned_off_on_a_plan_without_a_default_stays_off() {
+    for is_upgrade in [true, false] {
+        let mut years = Years::begin();
+        let customer = years.first();
+        let (present, _) = years.plan(terms("5", "4"), "0");
+        let (next, _) = years.plan(terms(if is_upgrade { "9" } else { "1" }, "1"), "7");
+        years.joins(customer, present);
+        years.change(customer, SubscriptionEdit::AutoTopUp(Edit::Clear));
+        let told = years.till.facts.len();
+        years.change(customer, SubscriptionEdit::AutoTopUp(Edit::Clear));
+        assert_eq!(years.till.facts.len(), told, "the same choice again appends nothing");
+        if is_upgrade {
+            years.joins(customer, next);
+        } else {
+            years.change(customer, SubscriptionEdit::Downgrade(next));
+            years.days(32);
+            years.pay_all();
+        }
+        let subscription = years.subscription(customer).unwrap();
+        assert_eq!((subscription.plan_id, subscription.auto_top_up_bundle_id), (next, None));
+        assert_eq!(years.wallet(customer).plan.unwrap().auto_top_up_bundle_id, None);
+    }
+}
+
+#[test]
+fn a_default_that_a_plan_got_later_is_not_one_that_its_subscribers_turned_off() {
+    let mut years = Years::begin();
+    let customer = years.first();
+    let (small, small_bundle) = years.plan(terms("1", "1"), "5");
+    let (large, large_bundle) = years.plan(terms("3", "2"), "7");
+    set_default(&mut years, small, Edit::Clear);
+    years.joins(customer, small);
+    set_default(&mut years, small, Edit::Set(small_bundle.unwrap()));
+    years.days(32);
+    years.pay_all();
+    let subscription = years.subscription(customer).unwrap();
+    assert_eq!(subscription.terms.default_auto_top_up_bundle_id, small_bundle);
+    assert_eq!(subscription.auto_top_up_bundle_id, None, "it is for new subscribers");
+    years.joins(customer, large);
+    assert_eq!(years.subscription(customer).unwrap().auto_top_up_bundle_id, large_bundle);
+}
+
+#[test]
+fn a_plan_without_a_default_does_not_turn_auto_top_up_off_for_the_plans_after_it() {
+    for chooses in [false, true] {
+        let mut years = Years::begin();
+        let customer = years.first();
+        let (first, first_bundle) = years.plan(terms("1", "1"), "5");
+        let (second, _) = years.plan(terms("3", "2"), "0");
+        let (third, third_bundle) = years.plan(terms("9", "2"), "7");
+        years.joins(customer, first);
+        if chooses {
+            years.change(customer, SubscriptionEdit::AutoTopUp(Edit::Clear));
+            years.change(customer, SubscriptionEdit::AutoTopUp(Edit::Set(first_bundle.unwrap())));
+        }
+        assert_eq!(years.subscription(customer).unwrap().auto_top_up_bundle_id, first_bundle);
+        years.joins(customer, second);
+        assert_eq!(years.subscription(customer).unwrap().auto_top_up_bundle_id, None);
+        years.joins(customer, third);
+        assert_eq!(years.subscription(customer).unwrap().auto_top_up_bundle_id, third_bundle);
+    }
+}
+
+#[test]
+fn a_log_that_does_not_say_who_chose_auto_top_up_folds_to_the_states_of_its_time() {
+    for bundle in ["0", "5"] {
+        let mut years = Years::begin();
+        let customer = years.first();
+        let (small, _) = years.plan(terms("1", "1"), bundle);
+        let (large, large_bundle) = years.plan(terms("3", "2"), "7");
+        years.joins(customer, small);
+        years.change(customer, SubscriptionEdit::AutoTopUp(Edit::Clear));
+        years.change(customer, SubscriptionEdit::Cancel);
+        for fact in &mut years.till.facts {
+            match &mut fact.event {
+                Event::Subscription(SubscriptionEvent::Started(event)) => event.auto_top_up_chosen = None,
+                Event::Subscription(SubscriptionEvent::Updated(event)) => event.auto_top_up_chosen = None,
+                _ => {}
+            }
+        }
+        // What the program of that time stored, which had no such member.
+        for ((kind, _), (_, json)) in &mut years.till.store {
+            if *kind == "subscription" {
+                let without = json.replace(r#""auto_top_up_chosen":true,"#, "");
+                assert!(without.len() < json.len(), "{json}");
+                *json = without;
+            }
+        }
+        years.till.states.clear();
+        let mut folded = StateCache::default();
+        while let Err(stuck) = folded.evolve(&years.till.facts) {
+            match stuck {
+                EvolveError::Missing(Missing(keys)) => {
+                    for key in keys {
+                        folded.load(key, None);
+                    }
+                }
+                EvolveError::InvariantBroken(broken) => panic!("{broken}"),
+            }
+        }
+        let folded = folded.take_changes().into_iter().filter_map(|(key, json)| Some((key.stored(), json?)));
+        let folded: BTreeMap<_, _> = folded.collect();
+        let stored = years.till.store.iter().map(|(name, (_, json))| (name.clone(), json.clone()));
+        let stored: BTreeMap<_, _> = stored.collect();
+        assert_eq!(folded, stored);
+        // It is guessed from the plan's default.
+        years.joins(customer, large);
+        let guessed = if bundle == "0" { large_bundle } else { None };
+        let subscription = years.subscription(customer).unwrap();
+        assert_eq!((subscription.auto_top_up_bundle_id, subscription.auto_top_up_chosen), (guessed, None));
+    }
+}
+
+/// Sets which of its bundles new subscribers of a plan buy automatically.
+fn set_default(years: &mut Years, plan_id: PlanId, default_auto_top_up_bundle_id: Edit<CreditBundleId>) {
+    let edits = PlanEdits { default_auto_top_up_bundle_id, ..PlanEdits::default() };
+    let (merchant_id, now) = (years.merchant, years.machine);
+    years.execute(&UpdatePlan { merchant_id, plan_id, edits, now }).unwrap();
 }
 
 #[test]
@@ -136,6 +260,44 @@ fn a_report_that_an_empty_wallet_covers_no_part_of_triggers_autopay() {
     years.pay_all();
     assert_eq!(years.report(customer, meter), []);
     assert_eq!(years.wallet(customer).balance, dollars("19"));
+    years.check();
+}
+
+#[test]
+fn a_declined_card_does_not_pause_a_wallet_that_has_another_card_by_then() {
+    let mut years = Years::begin();
+    let customer = years.first();
+    let meter = years.call_meter("1");
+    let (plan, bundle) = years.plan(terms("3", "0"), "5");
+    years.joins(customer, plan);
+    let requested = years.report(customer, meter);
+    assert_eq!(requested.iter().map(bundle_of).collect::<Vec<_>>(), [bundle.unwrap()]);
+    let newer = years.card(customer);
+    assert_ne!(requested[0].payment_method_id, newer);
+    years.decline_all();
+    assert_eq!(years.wallet(customer).not_again_before, None);
+    // The newer card is asked at once. It pauses the wallet if it is declined itself, for autopay as well.
+    let again = years.report(customer, meter);
+    assert_eq!(again.iter().map(|payment| payment.payment_method_id).collect::<Vec<_>>(), [newer]);
+    years.decline_all();
+    let pause = years.machine + TimeDelta::days(1);
+    assert_eq!(years.wallet(customer).not_again_before, Some(pause));
+    assert_eq!(years.report(customer, meter), [], "one attempt a day");
+    years.check();
+}
+
+#[test]
+fn a_declined_payment_of_a_deleted_customer_ends_all_the_same() {
+    let mut years = Years::begin();
+    let customer = years.first();
+    let meter = years.call_meter("1");
+    let (plan, _) = years.plan(terms("3", "0"), "5");
+    years.joins(customer, plan);
+    assert_eq!(years.report(customer, meter).len(), 1);
+    let (merchant_id, now) = (years.merchant, years.machine);
+    years.execute(&DeleteCustomer { merchant_id, customer_id: customer, now }).unwrap();
+    years.decline_all();
+    assert!(years.open_payments().is_empty());
     years.check();
 }
 

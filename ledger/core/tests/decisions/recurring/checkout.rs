@@ -1,8 +1,9 @@
 //! What a checkout page showed, and what its form may begin.
 
 use farthing_core::command::{
-    CompleteCheckoutSession, CreateCheckoutSession, CustomerRef, Offered, PayCheckoutSession, Payee,
-    PaymentRefusal, PlanEdits, Purchase, Refusal, RequestPayment, UpdatePlan,
+    BundleEdit, CompleteCheckoutSession, CreateCheckoutSession, CustomerRef, Edit, Offered, OfferedTopUp,
+    PayCheckoutSession, Payee, PaymentRefusal, PlanEdits, Purchase, Refusal, RequestPayment,
+    SubscriptionEdit, UpdatePlan, UpdateSubscription,
 };
 use farthing_core::event::CheckoutMode;
 use farthing_core::ids::{CheckoutSessionId, CustomerId, PaymentId, PlanId, SubscriptionId};
@@ -92,11 +93,102 @@ fn a_page_without_a_payment_begins_the_plan_that_it_showed_or_nothing() {
         let edits = PlanEdits { included_credit: Some(dollars("1")), ..PlanEdits::default() };
         let (merchant_id, now) = (years.merchant, years.machine);
         years.execute(&UpdatePlan { merchant_id, plan_id, edits, now }).unwrap();
-        let offer = |credit| Some(Offered { price: dollars(price), credit: dollars(credit) });
+        let offer =
+            |credit| Some(Offered { price: dollars(price), credit: dollars(credit), auto_top_up: None });
         for shown in [offer(credit), None] {
             let changed = Err(Refusal::Payment(PaymentRefusal::OfferChanged));
             assert_eq!(complete(&mut years, shown), changed, "{price}");
         }
         assert_eq!(complete(&mut years, offer("1")), Ok(()), "{price}");
     }
+}
+
+/// Sends the form of a page that offers the plan for `price` with $2 of credit, and the automatic purchase of $5 of credit
+/// for the price that is `shown`.
+fn begin(
+    years: &mut Years,
+    customer: CustomerId,
+    (checkout_session_id, plan_id): (CheckoutSessionId, PlanId),
+    (price, is_paid): (&str, bool),
+    shown: Option<&str>,
+) -> Result<(), Refusal> {
+    let top_up = |price| OfferedTopUp { price: dollars(price), credit: dollars("5") };
+    let auto_top_up = shown.map(top_up);
+    let offered = Some(Offered { price: dollars(price), credit: dollars("2"), auto_top_up });
+    let subscription_id = SubscriptionId::new(years.ulid());
+    let (merchant_id, now) = (years.merchant, years.machine);
+    if is_paid {
+        let payment = RequestPayment {
+            merchant_id,
+            payment_id: PaymentId::new(years.ulid()),
+            payee: Payee::Customer(customer),
+            payment_method_id: None,
+            purchase: Purchase::Plan(plan_id, subscription_id),
+            offered,
+            checkout_session_id: Some(checkout_session_id),
+            now,
+        };
+        return years.execute(&PayCheckoutSession { payment, contact: None, method: None });
+    }
+    years.execute(&CompleteCheckoutSession {
+        merchant_id,
+        checkout_session_id,
+        customer_id: customer,
+        contact: None,
+        method: None,
+        offered,
+        subscription_id,
+        now,
+    })
+}
+
+#[test]
+fn a_page_begins_a_plan_with_the_automatic_purchase_that_it_showed_or_nothing() {
+    for (current, price, is_paid) in
+        [(None, "0", false), (Some("9"), "3", false), (None, "3", true), (Some("1"), "3", true)]
+    {
+        let mut years = Years::begin();
+        let customer = years.first();
+        if let Some(price) = current {
+            let (other, _) = years.plan(terms(price, price), "0");
+            years.joins(customer, other);
+        }
+        years.card(customer);
+        let (plan_id, bundle) = years.plan(terms(price, "2"), "5");
+        let page = (session(&mut years, customer, CheckoutMode::Subscription, Some(plan_id)), plan_id);
+        let dearer = BundleEdit::Update {
+            id: bundle.unwrap(),
+            name: None,
+            cost: Some(dollars("6")),
+            credit_amount: None,
+        };
+        let edits = PlanEdits { bundles: vec![dearer], ..PlanEdits::default() };
+        let (merchant_id, now) = (years.merchant, years.machine);
+        years.execute(&UpdatePlan { merchant_id, plan_id, edits, now }).unwrap();
+        for shown in [None, Some("5")] {
+            let changed = Err(Refusal::Payment(PaymentRefusal::OfferChanged));
+            assert_eq!(begin(&mut years, customer, page, (price, is_paid), shown), changed, "{price}");
+        }
+        assert_eq!(begin(&mut years, customer, page, (price, is_paid), Some("6")), Ok(()), "{price}");
+    }
+}
+
+#[test]
+fn a_subscriber_who_turned_auto_top_up_off_is_offered_a_plan_without() {
+    let mut years = Years::begin();
+    let customer = years.first();
+    let (cheap, _) = years.plan(terms("1", "1"), "4");
+    years.joins(customer, cheap);
+    let (merchant_id, now) = (years.merchant, years.machine);
+    let subscription_id = years.subscription(customer).unwrap().subscriber.subscription_id;
+    let edit = SubscriptionEdit::AutoTopUp(Edit::Clear);
+    years.execute(&UpdateSubscription { merchant_id, subscription_id, edit, now }).unwrap();
+    let (dear, _) = years.plan(terms("3", "2"), "5");
+    let page = (session(&mut years, customer, CheckoutMode::Subscription, Some(dear)), dear);
+    let changed = Err(Refusal::Payment(PaymentRefusal::OfferChanged));
+    assert_eq!(begin(&mut years, customer, page, ("3", true), Some("5")), changed);
+    assert_eq!(begin(&mut years, customer, page, ("3", true), None), Ok(()));
+    years.pay_all();
+    let subscription = years.subscription(customer).unwrap();
+    assert_eq!((subscription.plan_id, subscription.auto_top_up_bundle_id), (dear, None));
 }

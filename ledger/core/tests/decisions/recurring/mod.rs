@@ -5,6 +5,7 @@ mod checkout;
 mod credit;
 mod payments;
 mod renewals;
+mod upgrades;
 
 use chrono::TimeDelta;
 use farthing_core::command::{

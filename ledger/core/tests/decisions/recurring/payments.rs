@@ -57,7 +57,7 @@ fn a_payer_never_pays_more_or_gets_less_than_was_offered() {
             payee: Payee::Customer(customer),
             payment_method_id: None,
             purchase: Purchase::Bundle(bundle),
-            offered: Some(Offered { price: dollars(price), credit: dollars(credit) }),
+            offered: Some(Offered { price: dollars(price), credit: dollars(credit), auto_top_up: None }),
             checkout_session_id: None,
             now: years.machine,
         };

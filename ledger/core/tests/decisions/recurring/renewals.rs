@@ -1,6 +1,6 @@
 //! Renewals that fail, are late or change.
 
-use chrono::TimeDelta;
+use chrono::{DateTime, TimeDelta, Utc};
 use farthing_core::command::{AdvanceSubscription, Advanced, SubscriptionEdit};
 use farthing_core::event::{CancelReason, Event, PendingChange, SubscriptionEvent};
 use farthing_core::ids::{CustomerId, PaymentId};
@@ -57,7 +57,7 @@ fn a_change_requested_during_a_renewal_takes_effect_after_the_new_cycle() {
     years.change(customer, SubscriptionEdit::Cancel);
     years.pay_all();
     let subscription = years.subscription(customer).unwrap();
-    let pending = Some(PendingChange::Cancellation { effective_at: subscription.cycle.end });
+    let pending = Some(PendingChange::Cancellation { effective_at: subscription.cycle.end, outlasts: None });
     assert_eq!(subscription.pending_change, pending);
     // The log states it, so readers need not know the rule.
     let Some(Event::Subscription(SubscriptionEvent::Updated(told))) =
@@ -151,4 +151,45 @@ fn cycles_that_ended_while_unpaid_are_not_paid_later() {
     assert_eq!(years.execute(&advance), Ok(Advanced::PaymentRequested(payment_id)));
     years.pay_all();
     assert_eq!(years.subscription(customer).unwrap().cycle.number, 4);
+}
+
+#[test]
+fn a_late_renewal_onto_another_interval_is_for_a_cycle_that_has_not_ended() {
+    // A cycle that begins where the 29th to 31st was clamped has ended at these instants, and the one that is counted from
+    // that day has not.
+    for (ended_at, interval, paid_at) in [
+        ("2027-01-29T10:00:00Z", BillingInterval::Month, "2027-03-28T12:00:00Z"),
+        ("2027-01-31T10:00:00Z", BillingInterval::Month, "2027-03-28T10:00:00Z"),
+        ("2027-01-31T10:00:00Z", BillingInterval::Month, "2027-03-31T09:59:59Z"),
+        ("2027-08-31T10:00:00Z", BillingInterval::Month, "2027-10-30T12:00:00Z"),
+        ("2028-02-29T10:00:00Z", BillingInterval::Year, "2032-02-28T12:00:00Z"),
+    ] {
+        for is_declined_first in [false, true] {
+            let mut years = Years::begin();
+            let customer = years.first();
+            let [ended_at, paid_at]: [DateTime<Utc>; 2] = [ended_at, paid_at].map(|at| at.parse().unwrap());
+            let daily = PlanTerms { billing_interval: BillingInterval::Day, ..terms("3", "2") };
+            let (daily, _) = years.plan(daily, "0");
+            let (longer, _) = years.plan(PlanTerms { billing_interval: interval, ..terms("5", "4") }, "0");
+            years.machine = ended_at - TimeDelta::days(1);
+            years.joins(customer, daily);
+            years.change(customer, SubscriptionEdit::Downgrade(longer));
+            years.days(1);
+            if is_declined_first {
+                years.decline_all();
+            }
+            years.machine = paid_at;
+            years.schedule();
+            let told = format!("{ended_at} {paid_at} {is_declined_first}");
+            assert_eq!(years.pay_all().len(), 1, "{told}");
+            let subscription = years.subscription(customer).unwrap();
+            let cycle = subscription.cycle;
+            assert_eq!((subscription.plan_id, subscription.anchor), (longer, cycle.start), "{told}");
+            assert!(cycle.start <= paid_at && paid_at < cycle.end, "{told}: {cycle:?}");
+            years.schedule();
+            assert!(years.open_payments().is_empty(), "{told}: nothing else is owed");
+            assert_eq!(years.wallet(customer).plan_credit(), dollars("4"), "{told}");
+            years.check();
+        }
+    }
 }

@@ -262,12 +262,18 @@ impl Shop {
             }
         };
         let before = self.till.facts.len();
+        let is_to_be_metered = matches!(settled, Settled::Metered(_));
         let answer = self.execute(&SettleRequest { request_id, settled, now: self.now });
         if !was_open {
             assert_eq!(answer, Err(Refusal::Request(RequestRefusal::NotOpen)), "settled twice");
             return;
         }
-        answer.expect("an open request can always be ended");
+        let unmetered = answer.expect("an open request can always be ended");
+        let failed = match &self.till.facts[before].event {
+            Event::Request(RequestEvent::Failed(failed)) => Some(failed.reason),
+            _ => None,
+        };
+        assert_eq!(unmetered, failed.filter(|_| is_to_be_metered), "the answer says what was appended");
         match (&self.till.facts[before].event, how) {
             (Event::Request(RequestEvent::Metered(event)), Ended::Reported { .. } | Ended::Left { .. })
                 if event.marks.contains(&Mark::UsageInvalid) =>
