@@ -61,7 +61,8 @@ impl Page {
     pub async fn send(&self, to: SocketAddr, price: &str, means: Means<'_>) -> Response {
         let page = self.shown(to).await.text();
         let mut fields = vec![("price", price)];
-        fields.extend(["credit", "starts", "payment_method_id"].map(|name| (name, hidden(&page, name))));
+        let shown = ["credit", "auto_top_up", "starts", "payment_method_id"];
+        fields.extend(shown.map(|name| (name, hidden(&page, name))));
         match means {
             Means::None => {}
             Means::Known => fields.push(("pay", "known")),

@@ -44,8 +44,8 @@ async fn plan(merchant: &Merchant, price: &str, credit: &str) -> Value {
 }
 
 /// The fields that say what a page offers.
-fn offer(html: &str) -> [(&'static str, &str); 4] {
-    ["price", "credit", "starts", "payment_method_id"].map(|name| (name, hidden(html, name)))
+fn offer(html: &str) -> [(&'static str, &str); 5] {
+    ["price", "credit", "auto_top_up", "starts", "payment_method_id"].map(|name| (name, hidden(html, name)))
 }
 
 #[test]
@@ -102,5 +102,54 @@ fn a_plan_that_would_start_later_is_another_offer() {
         assert_eq!(refused.status, 422, "{}", refused.text());
         assert!(refused.text().contains("The offer has changed"), "{}", refused.text());
         assert_eq!(merchant.subscription_of(&customer).await["pending_change"], Value::Null);
+    });
+}
+
+#[test]
+fn a_changed_automatic_purchase_is_noticed() {
+    run(async {
+        let merchant = Merchant::new().await;
+        let pages = merchant.hosted_pages();
+        let plan = json!({
+            "name": "Plan", "period_amount": "20", "included_credit": "20",
+            "credit_bundles": [{"name": "More", "cost": "5", "credit_amount": "6"}],
+        });
+        let plan = merchant.post("/v1/plans", &plan).await.expect(201);
+        let path = format!("/v1/plans/{}", plan["plan_id"].as_str().unwrap());
+        let bundle = &plan["credit_bundles"][0]["credit_bundle_id"];
+        let bought = json!({"default_auto_top_up_bundle_id": bundle});
+        let customer = merchant.customer("0").await;
+        let asked =
+            json!({"checkout_mode": "subscription", "plan_id": plan["plan_id"], "customer_id": customer.id});
+        let page = Page::of(&merchant, &asked).await;
+        let mut seen = page.shown(pages).await.text();
+        assert!(!seen.contains("bought automatically"), "{seen}");
+        let own = [&card(ACCEPTED)[..], &[("pay", "card")]].concat();
+        for (change, sentence) in [
+            (bought.clone(), "$6.00 more is bought automatically for $5.00."),
+            (
+                json!({"credit_bundles": [{"credit_bundle_id": bundle, "cost": "7.5"}]}),
+                "$6.00 more is bought automatically for $7.50.",
+            ),
+            (
+                json!({"credit_bundles": [{"credit_bundle_id": bundle, "credit_amount": "1"}]}),
+                "$1.00 more is bought automatically for $7.50.",
+            ),
+            (json!({"default_auto_top_up_bundle_id": null}), ""),
+        ] {
+            merchant.patch(&path, &change).await.expect(200);
+            let refused = page.post(pages, &[&own[..], &offer(&seen)].concat()).await;
+            assert_eq!(refused.status, 422, "{}", refused.text());
+            assert!(refused.text().contains("The offer has changed"), "{}", refused.text());
+            seen = page.shown(pages).await.text();
+            assert!(seen.contains(sentence), "{seen}");
+            assert_eq!(seen.contains("bought automatically"), !sentence.is_empty(), "{seen}");
+        }
+        assert_eq!(merchant.of_kind("payment.requested").await.len(), 0);
+        merchant.patch(&path, &bought).await.expect(200);
+        let seen = page.shown(pages).await.text();
+        let accepted = page.post(pages, &[&own[..], &offer(&seen)].concat()).await;
+        assert_eq!(accepted.status, 303, "{}", accepted.text());
+        assert_eq!(merchant.subscription_of(&customer).await["auto_top_up_bundle_id"], *bundle);
     });
 }

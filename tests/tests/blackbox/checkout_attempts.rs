@@ -1,6 +1,6 @@
 //! Repeated attempts on a checkout page: declined cards, too many attempts, and customers who are deleted.
 
-use farthing_tests::client::{Body, Connection};
+use farthing_tests::client::{Body, Connection, Request};
 use farthing_tests::merchant::Merchant;
 use farthing_tests::recurring::{Means, PAYS, Page};
 use farthing_tests::run;
@@ -84,6 +84,89 @@ fn a_payment_without_an_outcome_is_shown_as_pending_and_made_once() {
         for kind in ["payment.requested", "payment.succeeded", "wallet.credited"] {
             assert_eq!(checkout.of_kind(kind).await.len(), 1, "{kind}");
         }
+    });
+}
+
+#[test]
+fn the_form_after_a_pending_payment_says_that_it_was_declined() {
+    run(async {
+        let checkout = Checkout::new("topup").await;
+        let broken = does_not_answer(&checkout.merchant, "17.83").await;
+        went_through(&checkout.post(&money("17.83", ACCEPTED)).await, &checkout);
+        let pending = checkout.get().await.text();
+        let requested = checkout.of_kind("payment.requested").await;
+        let payment_id = requested[0]["payment_id"].as_str().unwrap();
+        let query = format!("?payment={payment_id}");
+        let reload = format!("<meta http-equiv=\"refresh\" content=\"2;url={query}\">");
+        assert!(pending.contains(&reload), "{pending}");
+        let declined = "INSERT INTO test_processor.charge (payment_id, token, amount, declined)
+            VALUES ($1, 'by hand', 17.83, 'insufficient_funds')";
+        checkout.merchant.log.sql.execute(declined, &[&payment_id]).await.unwrap();
+        answers_again(&checkout.merchant, &broken).await;
+        within(RETRY_LIMIT, "the payment is declined", async || {
+            (!checkout.of_kind("payment.declined").await.is_empty()).then_some(())
+        })
+        .await;
+        let pages = checkout.merchant.hosted_pages();
+        let view = async |path: String| Request::new("GET", path).send(pages).await.unwrap();
+        let told = view(format!("{}{query}", checkout.path)).await;
+        let html = told.text();
+        assert_eq!(told.status, 200, "{html}");
+        assert!(html.contains("Your card has insufficient funds. You were not charged."), "{html}");
+        assert!(html.contains("id=\"card_number-error\"") && html.contains("role=\"alert\""), "{html}");
+        assert!(!html.contains("http-equiv"), "{html}");
+        // No other page tells of it, and no other query is an error.
+        let path = checkout.path.clone();
+        for query in [
+            "",
+            "?payment=",
+            "?payment=pay_01ARZ3NDEKTSV4RRFFQ69G5FAV",
+            "?payment=%22%3E%3Cscript%3E",
+            "?payment=%00",
+            "?%FF&=&&payment",
+        ] {
+            let shown = view(format!("{path}{query}")).await;
+            assert_eq!(shown.status, 200, "{query}");
+            assert!(!shown.text().contains("role=\"alert\""), "{query}: {}", shown.text());
+        }
+        let second = Checkout::of(checkout.merchant, json!({"checkout_mode": "topup"})).await;
+        let foreign = view(format!("{}{query}", second.path)).await;
+        assert_eq!(foreign.status, 200);
+        assert!(!foreign.text().contains("role=\"alert\""), "{}", foreign.text());
+        // The form that tells of the decline takes another card.
+        let told = format!("{path}{query}");
+        let sent = form(&told, &money("17", ACCEPTED)).send(pages).await.unwrap();
+        assert_eq!(sent.status, 303, "{}", sent.text());
+        let done = view(told).await.text();
+        assert!(done.contains("checkout_success") && !done.contains("insufficient"), "{done}");
+    });
+}
+
+#[test]
+fn a_form_of_a_customer_who_is_made_elsewhere_meanwhile_has_no_effect() {
+    run(async {
+        let body = json!({"checkout_mode": "topup", "reference_id": "ada"});
+        let checkout = Checkout::of(Merchant::new().await, body).await;
+        let sent = form(&checkout.path, &money("25", ACCEPTED)).header("Expect", "100-continue");
+        let Body::Whole(answers) = sent.body.clone() else { panic!("a form has one body") };
+        // The form's session is read, without a customer; then the form waits for its body.
+        let mut sender = Connection::open(checkout.merchant.hosted_pages()).await.unwrap();
+        sender.send_head(&sent).await.unwrap();
+        let proceed = sender.read.head().await.unwrap().unwrap();
+        assert!(proceed.first_line.starts_with("HTTP/1.1 100"), "{}", proceed.first_line);
+        let customer = checkout.merchant.customer_called("ada", "0").await;
+        sender.write.write_all(&answers).await.unwrap();
+        let refused = sender.response("POST").await.unwrap();
+        assert_eq!(refused.status, 422, "{}", refused.text());
+        assert!(refused.text().contains("The offer has changed"), "{}", refused.text());
+        for (kind, number) in [("payment.requested", 0), ("customer.created", 1), ("customer.updated", 0)] {
+            assert_eq!(checkout.of_kind(kind).await.len(), number, "{kind}");
+        }
+        // The page knows the customer now.
+        let page = checkout.get().await.text();
+        assert!(!page.contains("name=\"email\""), "{page}");
+        went_through(&checkout.post(&money("25", ACCEPTED)).await, &checkout);
+        assert_eq!(checkout.merchant.balance(&customer).await, "25.0000000000");
     });
 }
 

@@ -3,6 +3,7 @@
 use farthing_tests::checkout_page::{ACCEPTED, Checkout, PERSON, card, form, hidden, money, went_through};
 use farthing_tests::client::Request;
 use farthing_tests::merchant::Merchant;
+use farthing_tests::recurring::{Means, PAYS};
 use farthing_tests::run;
 use serde_json::{Value, json};
 
@@ -141,6 +142,79 @@ fn errors_are_shown_beside_their_fields_and_only_the_card_must_be_typed_again() 
     });
 }
 
+/// A plan of this price with as much credit.
+async fn plan(merchant: &Merchant, price: &str) -> Value {
+    let body = json!({"name": "Plan", "period_amount": price, "included_credit": price});
+    merchant.post("/v1/plans", &body).await.expect(201)
+}
+
+#[test]
+fn a_customer_who_was_made_after_the_session_is_found_by_reference_id() {
+    run(async {
+        let merchant = Merchant::new().await;
+        let (small, big) = (plan(&merchant, "10").await, plan(&merchant, "20").await);
+        let asked =
+            json!({"checkout_mode": "subscription", "plan_id": big["plan_id"], "reference_id": "late"});
+        let checkout = Checkout::of(merchant, asked).await;
+        let early = checkout.get().await.text();
+        assert!(early.contains("<h1>Subscribe</h1>") && early.contains("name=\"email\""), "{early}");
+        let customer = checkout.merchant.customer_called("late", "0").await;
+        checkout.merchant.subscribe(&customer, &small, Means::Card(PAYS)).await;
+        // The page was that of a new subscription, and it is a change now.
+        let seen = ["price", "credit", "starts"].map(|name| (name, hidden(&early, name)));
+        let refused = checkout.post(&[&PERSON[..], &card(ACCEPTED), &seen].concat()).await;
+        let html = refused.text();
+        assert_eq!(refused.status, 422, "{html}");
+        assert!(html.contains("The offer has changed"), "{html}");
+        assert!(html.contains("<h1>Change your plan</h1>") && !html.contains("name=\"email\""), "{html}");
+        assert_eq!(checkout.of_kind("payment.succeeded").await.len(), 1, "that of the small plan");
+        let now = checkout.get().await.text();
+        assert!(now.contains("Visa ending in 4242"), "{now}");
+        let seen = ["price", "credit", "starts", "payment_method_id"].map(|name| (name, hidden(&now, name)));
+        went_through(&checkout.post(&[&seen[..], &[("pay", "known")]].concat()).await, &checkout);
+        assert_eq!(checkout.merchant.subscription_of(&customer).await["plan_id"], big["plan_id"]);
+        assert_eq!(checkout.shown().await["customer_id"], customer.id.as_str());
+        for (kind, number) in [("customer.created", 1), ("customer.updated", 0), ("subscription.upgraded", 1)]
+        {
+            assert_eq!(checkout.of_kind(kind).await.len(), number, "{kind}");
+        }
+    });
+}
+
+#[test]
+fn the_plan_that_a_customer_got_after_the_session_is_not_sold_again() {
+    run(async {
+        let merchant = Merchant::new().await;
+        let plan = plan(&merchant, "10").await;
+        let asked =
+            json!({"checkout_mode": "subscription", "plan_id": plan["plan_id"], "reference_id": "late"});
+        let checkout = Checkout::of(merchant, asked).await;
+        assert!(checkout.get().await.text().contains("<h1>Subscribe</h1>"));
+        let customer = checkout.merchant.customer_called("late", "0").await;
+        checkout.merchant.subscribe(&customer, &plan, Means::Card(PAYS)).await;
+        let shown = checkout.get().await;
+        assert_eq!(shown.status, 200);
+        assert!(shown.text().contains("You already have this plan"), "{}", shown.text());
+    });
+}
+
+#[test]
+fn a_top_up_is_for_the_customer_who_was_made_after_the_session_and_leaves_the_contact() {
+    run(async {
+        let body = json!({"checkout_mode": "topup", "reference_id": "ada"});
+        let checkout = Checkout::of(Merchant::new().await, body).await;
+        assert!(checkout.get().await.text().contains("name=\"email\""));
+        let customer = checkout.merchant.customer_called("ada", "0").await;
+        went_through(&checkout.post(&money("25", ACCEPTED)).await, &checkout);
+        assert_eq!(checkout.merchant.balance(&customer).await, "25.0000000000");
+        let shown = checkout.merchant.get(&format!("/v1/customers/{}", customer.id)).await.expect(200);
+        assert_eq!(shown["contact"]["email"], Value::Null);
+        for (kind, number) in [("customer.created", 1), ("customer.updated", 0)] {
+            assert_eq!(checkout.of_kind(kind).await.len(), number, "{kind}");
+        }
+    });
+}
+
 #[test]
 fn a_session_expires_after_a_day() {
     run(async {
@@ -228,7 +302,7 @@ fn onboarding_subscribes_to_the_plan_of_the_session() {
 
         // A paid plan is charged, and the contact is written in the same append.
         let last = Checkout::of(again.merchant, onboarding(&paid)).await;
-        let shown = [("price", "20.0000000000"), ("credit", "20.0000000000")];
+        let shown = [("price", "20.0000000000"), ("credit", "20.0000000000"), ("starts", "replacing")];
         let fields = [&PERSON[..], &card(ACCEPTED), &shown].concat();
         assert_eq!(last.post(&[&PERSON[..], &shown].concat()).await.status, 422);
         went_through(&last.post(&fields).await, &last);

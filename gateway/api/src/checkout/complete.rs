@@ -48,7 +48,11 @@ impl From<appender::Error> for CompletionError {
             ) => Self::SessionChanged,
             appender::Error::Refused(Refusal::Payment(PaymentRefusal::InProgress)) => Self::PaymentInProgress,
             appender::Error::Refused(Refusal::Subscription(SubscriptionRefusal::AlreadyActive)) => {
-                Self::Rejected(whole_form("You are already subscribed to this plan."))
+                // Also one that awaits its first payment, or to a plan that this one does not replace any more.
+                Self::Rejected(whole_form(
+                    "You already have a subscription, or its first payment is in progress. \
+                     You were not charged on this page.",
+                ))
             }
             appender::Error::Refused(
                 Refusal::Subscription(SubscriptionRefusal::NotFound)
@@ -189,9 +193,10 @@ async fn customer(
     if let Some(known) = &offer.customer {
         return Ok((known.customer_id, person));
     }
+    let customer_id = CustomerId::new(session.id.ulid());
     let create = CreateCustomer {
         merchant_id: session.merchant_id,
-        customer_id: CustomerId::new(session.id.ulid()),
+        customer_id,
         wallet_id: WalletId::new(session.id.ulid()),
         reference_id: session.created.reference_id.clone(),
         metadata: std::collections::BTreeMap::new(),
@@ -202,11 +207,15 @@ async fn customer(
     let command = CreateCheckoutCustomer { checkout_session_id: session.id, create };
     match app.submit(session.merchant_id, command).await? {
         CreatedCustomer::Created(id) => Ok((id, None)),
-        CreatedCustomer::Existing(id) => Ok((id, person)),
+        // Another form of this session has just created it.
+        CreatedCustomer::Existing(id) if id == customer_id => Ok((id, person)),
+        // A customer that the page did not know has the reference id since.
+        CreatedCustomer::Existing(_) => Err(CompletionError::Rejected(FormProblem::changed())),
     }
 }
 
-fn declined(reason: DeclineReason) -> FormProblem {
+/// The problem of a declined payment.
+pub(super) fn declined(reason: DeclineReason) -> FormProblem {
     let message = match reason {
         DeclineReason::CardDeclined => {
             "Your card was declined. You were not charged. Please use another card."

@@ -110,7 +110,10 @@ pub(super) struct OfferFields {
     pub(super) price: String,
     /// The credit; empty without a fixed price.
     pub(super) credit: String,
-    /// `later` if a plan starts when the current billing period ends; otherwise empty.
+    /// The price and credit of what a plan buys automatically; empty if it buys nothing.
+    pub(super) auto_top_up: String,
+    /// `later` if a plan starts when the current billing period ends, `replacing` if it replaces the current plan now;
+    /// otherwise empty.
     pub(super) starts: &'static str,
     /// The saved card; empty without one.
     pub(super) payment_method_id: String,
@@ -120,18 +123,22 @@ impl OfferFields {
     /// The fields of this offer.
     pub(super) fn of(offer: &Offer) -> Self {
         let offered = offer.target.offered();
+        let auto_top_up = offered.and_then(|offered| offered.auto_top_up);
+        let auto_top_up = auto_top_up.map(|bought| format!("{} {}", bought.price, bought.credit));
         let offered = offered.map(|offered| (offered.price.to_string(), offered.credit.to_string()));
         let (price, credit) = offered.unwrap_or_default();
         let starts = match offer.target {
             CheckoutTarget::Plan { starts: PlanStart::AfterCurrentCycle, .. } => "later",
-            CheckoutTarget::Plan { starts: PlanStart::Immediately | PlanStart::Replacing, .. }
+            CheckoutTarget::Plan { starts: PlanStart::Replacing, .. } => "replacing",
+            CheckoutTarget::Plan { starts: PlanStart::Immediately, .. }
             | CheckoutTarget::Details
             | CheckoutTarget::Topup
             | CheckoutTarget::Bundle { .. } => "",
         };
         let saved = offer.saved_card();
         let payment_method_id = saved.map(|saved| saved.payment_method_id.to_string()).unwrap_or_default();
-        Self { price, credit, starts, payment_method_id }
+        let auto_top_up = auto_top_up.unwrap_or_default();
+        Self { price, credit, auto_top_up, starts, payment_method_id }
     }
 
     /// Whether the form has these values. The saved card counts only if it pays.
@@ -143,6 +150,7 @@ impl OfferFields {
         is_same_card
             && answers.get("price") == self.price
             && answers.get("credit") == self.credit
+            && answers.get("auto_top_up") == self.auto_top_up
             && answers.get("starts") == self.starts
     }
 }

@@ -14,11 +14,11 @@ mod visits;
 
 use std::sync::Arc;
 
-use axum::extract::{Path, Request, State};
+use axum::extract::{Path, RawQuery, Request, State};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use axum::{Extension, Router};
-use farthing_core::ids::CheckoutSessionId;
+use farthing_core::ids::{CheckoutSessionId, PaymentId};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, LOCATION, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, StatusCode};
 
@@ -59,17 +59,46 @@ async fn show(
     State(app): State<Arc<App>>,
     Extension(address): Extension<CallerAddress>,
     Path(secret): Path<String>,
+    RawQuery(query): RawQuery,
 ) -> Response {
     let too_many = |retry_after_seconds| Notice::TooManyViews { retry_after_seconds };
     let id = match visited(&app, &secret, too_many) {
         Ok(id) => id,
         Err(refused) => return refused,
     };
-    match session::find(&app, id, address).await {
-        Ok(Some(session)) => shown(&session, &FormInput::default(), &[]),
-        Ok(None) => page::notice(Notice::Unknown, None),
-        Err(error) => page::failed(error, None),
+    let session = match session::find(&app, id, address).await {
+        Ok(Some(session)) => session,
+        Ok(None) => return page::notice(Notice::Unknown, None),
+        Err(error) => return page::failed(error, None),
+    };
+    match declined(&app, &session, query.as_deref()).await {
+        Ok(None) => shown(&session, &FormInput::default(), &[]),
+        Ok(Some(problem)) => {
+            let mut response = shown(&session, &FormInput::default(), &[problem]);
+            // Nothing is wrong with this request.
+            if response.status() == StatusCode::UNPROCESSABLE_ENTITY {
+                *response.status_mut() = StatusCode::OK;
+            }
+            response
+        }
+        Err(error) => page::failed(error, Some(&session)),
     }
+}
+
+/// The problem of the payment that the page showed as pending, if it was declined: the page of a pending payment names
+/// it in the query of its reload.
+async fn declined(
+    app: &App,
+    session: &Session,
+    query: Option<&str>,
+) -> Result<Option<FormProblem>, ApiError> {
+    if !matches!(session.status, SessionStatus::Open(_)) {
+        return Ok(None);
+    }
+    let mut pairs = form_urlencoded::parse(query.unwrap_or_default().as_bytes());
+    let named = pairs.find_map(|(name, value)| (name == page::PAYMENT).then_some(value));
+    let Some(payment_id) = named.and_then(|id| id.parse::<PaymentId>().ok()) else { return Ok(None) };
+    Ok(session::declined(app, session, payment_id).await?.map(complete::declined))
 }
 
 /// The session of a link that is opened, before anything is read; the page to show instead if this instance issued no
@@ -96,7 +125,7 @@ fn visited(
 fn shown(session: &Session, answers: &FormInput, problems: &[FormProblem]) -> Response {
     match &session.status {
         SessionStatus::Open(offer) => page::form(session, offer, answers, problems),
-        SessionStatus::PaymentPending => page::notice(Notice::PaymentPending, Some(session)),
+        SessionStatus::PaymentPending(_) => page::notice(Notice::PaymentPending, Some(session)),
         SessionStatus::AttemptsUsedUp => page::notice(Notice::AttemptsUsedUp, Some(session)),
         SessionStatus::Unavailable => page::notice(Notice::Unavailable, Some(session)),
         SessionStatus::AlreadySubscribed => page::notice(Notice::AlreadySubscribed, Some(session)),
@@ -125,7 +154,7 @@ async fn submit(
     };
     let offer = match &session.status {
         SessionStatus::Open(offer) => offer,
-        SessionStatus::PaymentPending | SessionStatus::Completed(_) => return back(&secret),
+        SessionStatus::PaymentPending(_) | SessionStatus::Completed(_) => return back(&secret),
         SessionStatus::AttemptsUsedUp
         | SessionStatus::Unavailable
         | SessionStatus::AlreadySubscribed

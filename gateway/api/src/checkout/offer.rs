@@ -1,11 +1,11 @@
 //! The offer of a checkout session: the customer if known, their saved card, and the product with its price.
 
-use farthing_core::command::Offered;
+use farthing_core::command::{Offered, OfferedTopUp};
 use farthing_core::event::{Card, CheckoutMode, CheckoutSessionCreated};
 use farthing_core::ids::{CreditBundleId, CustomerId, MerchantId, PaymentMethodId, PlanId};
 use farthing_core::money::Amount;
 use farthing_core::plan::{BillingInterval, PlanTerms};
-use farthing_core::state::{State, StateKey};
+use farthing_core::state::{State, StateKey, Subscription};
 
 use crate::app::App;
 use crate::error::ApiError;
@@ -58,6 +58,8 @@ pub(super) enum CheckoutTarget {
         credit: Amount,
         interval: BillingInterval,
         starts: PlanStart,
+        /// What the plan buys automatically when the credit is used up.
+        auto_top_up: Option<OfferedTopUp>,
     },
     /// Buys a credit bundle.
     Bundle { credit_bundle_id: CreditBundleId, name: String, price: Amount, credit: Amount },
@@ -66,7 +68,7 @@ pub(super) enum CheckoutTarget {
 /// The outcome of looking up a session's offer.
 pub(super) enum OfferLookup {
     /// The offer is available.
-    Offer(Offer),
+    Offer(Box<Offer>),
     /// The plan, credit bundle or customer no longer exists.
     Unavailable,
     /// The customer is subscribed to this plan already.
@@ -105,12 +107,15 @@ impl CheckoutTarget {
         }
     }
 
-    /// The fixed price and credit that the page shows.
+    /// The fixed price and credit, and the automatic purchase, that the page shows.
     pub(super) fn offered(&self) -> Option<Offered> {
         match self {
             Self::Details | Self::Topup => None,
-            Self::Plan { price, credit, .. } | Self::Bundle { price, credit, .. } => {
-                Some(Offered { price: *price, credit: *credit })
+            Self::Plan { price, credit, auto_top_up, .. } => {
+                Some(Offered { price: *price, credit: *credit, auto_top_up: *auto_top_up })
+            }
+            Self::Bundle { price, credit, .. } => {
+                Some(Offered { price: *price, credit: *credit, auto_top_up: None })
             }
         }
     }
@@ -162,20 +167,19 @@ pub(super) async fn find(
     };
     let current = match subscription {
         Some(id) => match app.state(merchant_id, StateKey::Subscription(id)).await? {
-            Some(State::Subscription(subscription)) => Some((subscription.plan_id, subscription.terms)),
+            Some(State::Subscription(subscription)) => Some(subscription),
             Some(_) | None => None,
         },
         None => None,
     };
     let mode = created.checkout_mode;
     let plan_id = created.plan_id;
-    let has_it = plan_id.is_some() && plan_id == current.as_ref().map(|(plan_id, _)| *plan_id);
-    let terms = current.as_ref().map(|(_, terms)| terms);
+    let has_it = plan_id.is_some() && plan_id == current.as_ref().map(|current| current.plan_id);
     let target = match mode {
         CheckoutMode::Onboarding if plan_id.is_none() || has_it => Some(CheckoutTarget::Details),
         CheckoutMode::Subscription if has_it => return Ok(OfferLookup::AlreadySubscribed),
         CheckoutMode::Onboarding | CheckoutMode::Subscription => {
-            plan(app, merchant_id, created, terms).await?
+            plan(app, merchant_id, created, current.as_deref()).await?
         }
         CheckoutMode::Topup => Some(CheckoutTarget::Topup),
         CheckoutMode::CreditBundle => bundle(app, merchant_id, created).await?,
@@ -187,7 +191,7 @@ pub(super) async fn find(
         Some(target) if target.costs_money() && cards == Cards::Unavailable => {
             OfferLookup::PaymentsUnavailable
         }
-        Some(target) => OfferLookup::Offer(Offer { customer, asks_details, target, cards }),
+        Some(target) => OfferLookup::Offer(Box::new(Offer { customer, asks_details, target, cards })),
     })
 }
 
@@ -205,7 +209,7 @@ async fn plan(
     app: &App,
     merchant_id: MerchantId,
     created: &CheckoutSessionCreated,
-    current: Option<&PlanTerms>,
+    current: Option<&Subscription>,
 ) -> Result<Option<CheckoutTarget>, ApiError> {
     let Some(plan_id) = created.plan_id else { return Ok(None) };
     let Some(State::Plan(plan)) = app.state(merchant_id, StateKey::Plan(plan_id)).await? else {
@@ -213,8 +217,19 @@ async fn plan(
     };
     let starts = match current {
         None => PlanStart::Immediately,
-        Some(current) if plan.terms.costs_more_than(current) => PlanStart::Replacing,
+        Some(current) if plan.terms.costs_more_than(&current.terms) => PlanStart::Replacing,
         Some(_) => PlanStart::AfterCurrentCycle,
+    };
+    let auto_top_up = match current {
+        None => plan.terms.default_auto_top_up_bundle_id,
+        Some(current) => current.auto_top_up_on(&plan.terms),
+    };
+    let auto_top_up = match auto_top_up {
+        Some(id) => match app.state(merchant_id, StateKey::CreditBundle(id)).await? {
+            Some(State::CreditBundle(bundle)) => OfferedTopUp::of(&bundle.offer),
+            Some(_) | None => None,
+        },
+        None => None,
     };
     let PlanTerms { name, period_amount, included_credit, billing_interval, .. } = plan.terms;
     Ok(Some(CheckoutTarget::Plan {
@@ -224,6 +239,7 @@ async fn plan(
         credit: included_credit,
         interval: billing_interval,
         starts,
+        auto_top_up,
     }))
 }
 

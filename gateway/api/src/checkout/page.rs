@@ -4,6 +4,7 @@
 use askama::Template;
 use axum::response::{IntoResponse as _, Response};
 use farthing_core::event::{Card, CheckoutMode};
+use farthing_core::ids::PaymentId;
 use farthing_core::money::Amount;
 use farthing_core::plan::BillingInterval;
 use http::StatusCode;
@@ -23,6 +24,9 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 
 /// The time until the page of a pending payment loads itself again.
 const PENDING_RELOAD_SECONDS: u64 = 2;
+
+/// The name of the pending payment in the query of the page that loads itself again.
+pub(super) const PAYMENT: &str = "payment";
 
 /// A page without a form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +58,8 @@ struct Page<'a> {
     icon: Icon,
     /// The time until the page loads itself again.
     reload_seconds: Option<u64>,
+    /// The query of that page; empty if it stays the same.
+    reload_query: String,
     /// The type of the message that the page posts to the merchant's app when it loads; empty for none.
     message_type: &'a str,
     origin: &'a str,
@@ -190,12 +196,26 @@ pub(super) fn notice(notice: Notice, session: Option<&Session>) -> Response {
     let mut page = Page { title, text: text.to_owned(), icon, reload_seconds, ..Page::default() };
     if let Some(session) = session {
         page.set_session(session);
-        if let SessionStatus::Completed(customer_id) = session.status {
-            page.customer_id = customer_id.to_string();
-            page.message_type = "checkout_success";
+        match session.status {
+            SessionStatus::Completed(customer_id) => {
+                page.customer_id = customer_id.to_string();
+                page.message_type = "checkout_success";
+            }
+            SessionStatus::PaymentPending(payment_id) => page.reload_query = naming(payment_id),
+            SessionStatus::Open(_)
+            | SessionStatus::AttemptsUsedUp
+            | SessionStatus::Unavailable
+            | SessionStatus::AlreadySubscribed
+            | SessionStatus::PaymentsUnavailable
+            | SessionStatus::Expired => {}
         }
     }
     send(status, &page, session)
+}
+
+/// The query that names a pending payment.
+fn naming(payment_id: PaymentId) -> String {
+    format!("?{PAYMENT}={payment_id}")
 }
 
 /// The title of a completed session's page.
@@ -302,7 +322,7 @@ fn about(offer: &Offer) -> (&'static str, String, Option<ProductSummary<'_>>) {
             let text = "The amount is added to your balance immediately and does not expire.";
             ("Add money", text.to_owned(), None)
         }
-        CheckoutTarget::Plan { name, price, credit, interval, starts, .. } => {
+        CheckoutTarget::Plan { name, price, credit, interval, starts, auto_top_up, .. } => {
             let title = match starts {
                 PlanStart::Immediately => "Subscribe",
                 PlanStart::Replacing | PlanStart::AfterCurrentCycle => "Change your plan",
@@ -316,6 +336,12 @@ fn about(offer: &Offer) -> (&'static str, String, Option<ProductSummary<'_>>) {
             let mut terms = Vec::new();
             if !credit.is_zero() {
                 terms.push(format!("{} of credit per {every}", dollars(*credit)));
+            }
+            if let Some(bought) = auto_top_up {
+                let (credit, price) = (dollars(bought.credit), dollars(bought.price));
+                terms.push(format!(
+                    "Each time your credit is used up, {credit} more is bought automatically for {price}."
+                ));
             }
             terms.push(
                 match starts {

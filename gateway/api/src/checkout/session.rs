@@ -1,8 +1,10 @@
 //! Loads a checkout session, from the authoritative states and the log. The directory has its partition.
 
 use chrono::{DateTime, Utc};
-use farthing_core::event::{CheckoutEvent, CheckoutSessionCreated, Event, Recorded};
-use farthing_core::ids::{CheckoutSessionId, CustomerId, MerchantId};
+use farthing_core::event::{
+    CheckoutEvent, CheckoutSessionCreated, DeclineReason, Event, PaymentEvent, Recorded,
+};
+use farthing_core::ids::{CheckoutSessionId, CustomerId, MerchantId, PaymentId};
 use farthing_core::partition::Partition;
 use farthing_core::state::{CheckoutSession, State, StateKey};
 use farthing_log::{checkout_attempts, directory, reader};
@@ -32,9 +34,9 @@ pub(super) struct Session {
 /// The status of a session.
 pub(super) enum SessionStatus {
     /// It can be completed.
-    Open(Offer),
-    /// Its payment is pending.
-    PaymentPending,
+    Open(Box<Offer>),
+    /// This payment is pending.
+    PaymentPending(PaymentId),
     /// It had too many attempts.
     AttemptsUsedUp,
     /// Its plan, credit bundle or customer no longer exists.
@@ -71,11 +73,11 @@ pub(super) async fn find(
     let now = merchant.as_ref().map_or(now, |merchant| merchant.now(now));
     let status = open_status(app, partition, &open, now).await?;
     let status = match status {
-        SessionStatus::Open(_) | SessionStatus::PaymentPending => status,
+        SessionStatus::Open(_) | SessionStatus::PaymentPending(_) => status,
         // The status was read after the session. Another form may have completed the session in between, and may
         // itself have started the subscription or used the last attempt.
         closed => match app.ledger.state(partition, Some(open.merchant_id), key).await? {
-            Some(State::CheckoutSession(now)) if now.payment_id.is_some() => SessionStatus::PaymentPending,
+            Some(State::CheckoutSession(now)) => now.payment_id.map_or(closed, SessionStatus::PaymentPending),
             Some(_) => closed,
             None => return completed(app, partition, id, Reader::Merchant(open.merchant_id)).await,
         },
@@ -98,9 +100,8 @@ async fn open_status(
     open: &CheckoutSession,
     now: DateTime<Utc>,
 ) -> Result<SessionStatus, ApiError> {
-    let id = open.created.checkout_session_id;
-    if open.payment_id.is_some() {
-        return Ok(SessionStatus::PaymentPending);
+    if let Some(payment_id) = open.payment_id {
+        return Ok(SessionStatus::PaymentPending(payment_id));
     }
     if open.created.expires_at <= now {
         return Ok(SessionStatus::Expired);
@@ -110,7 +111,7 @@ async fn open_status(
     }
     let customer_id = match open.customer_id {
         Some(customer_id) => Some(customer_id),
-        None => created_customer(app, open.merchant_id, id).await?,
+        None => customer_since(app, open).await?,
     };
     Ok(match offer::find(app, open.merchant_id, &open.created, customer_id).await? {
         OfferLookup::Offer(offer) => SessionStatus::Open(offer),
@@ -118,6 +119,17 @@ async fn open_status(
         OfferLookup::AlreadySubscribed => SessionStatus::AlreadySubscribed,
         OfferLookup::PaymentsUnavailable => SessionStatus::PaymentsUnavailable,
     })
+}
+
+/// The customer of a session that was created without one, if it exists by now. As when a form creates it, the session's
+/// own customer comes before another one that has the reference id.
+async fn customer_since(app: &App, open: &CheckoutSession) -> Result<Option<CustomerId>, ApiError> {
+    let created = &open.created;
+    let own = created_customer(app, open.merchant_id, created.checkout_session_id).await?;
+    match &created.reference_id {
+        Some(reference) if own.is_none() => app.customer_id(open.merchant_id, reference).await,
+        Some(_) | None => Ok(own),
+    }
 }
 
 /// The customer that an earlier attempt of the session created, even if deleted since. It has the session's ULID, so it
@@ -133,6 +145,28 @@ async fn created_customer(
     let made = reader::find_position(&connection, app.partitions.of(merchant_id), &key);
     let made = connection.within(made).await?;
     Ok(made.map(|_| customer_id))
+}
+
+/// Why the payment was declined; `None` if it was not, or if it was not a payment of this session.
+pub(super) async fn declined(
+    app: &App,
+    session: &Session,
+    payment_id: PaymentId,
+) -> Result<Option<DeclineReason>, ApiError> {
+    let partition = app.partition(session.merchant_id);
+    let connection = app.short_read(Reader::Merchant(session.merchant_id)).await?;
+    let key = format!("{payment_id}/declined");
+    let keys = [key.as_str()];
+    let events = connection.within(reader::find_in_table(&connection, partition, &keys)).await?;
+    for Recorded { fact, .. } in events {
+        if let Event::Payment(PaymentEvent::Declined(declined)) = fact.event
+            && fact.merchant_id == session.merchant_id
+            && declined.checkout_session_id == Some(session.id)
+        {
+            return Ok(Some(declined.reason));
+        }
+    }
+    Ok(None)
 }
 
 async fn attempts_used_up(app: &App, partition: Partition, open: &CheckoutSession) -> Result<bool, ApiError> {
