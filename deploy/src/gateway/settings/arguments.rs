@@ -51,6 +51,7 @@ impl TimeoutFlags {
 impl Limits {
     fn arguments(&self) -> Vec<String> {
         let set = [
+            format!("--stored-response-rate-per-merchant={}", self.stored_response_rate_per_merchant),
             format!("--decoder-mib-per-merchant={}", self.decoder_mib_per_merchant),
             format!("--queue-timeout-seconds={}", self.queue_timeout_seconds),
         ];
@@ -150,6 +151,7 @@ mod tests {
             "--max-calls=15",
             "--max-calls-per-merchant=18",
             "--max-call-rate-per-merchant=46",
+            "--stored-response-rate-per-merchant=47",
             "--max-reads-per-merchant=19",
             "--postgres-connections=45",
             "--read-connections=20",

@@ -1,6 +1,6 @@
 //! Flags that bound the work in progress, with defaults that follow the machine.
 
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -9,6 +9,9 @@ use farthing_log::appender::QueueLimits;
 
 use crate::machine::{MIB, Machine};
 use crate::value_parsers;
+
+/// A KiB, in bytes.
+const KIB: u64 = 1_024;
 
 /// Flags that bound the work in progress. Beyond them a call gets 503 with `Retry-After`.
 #[derive(Debug, Clone, clap::Args)]
@@ -32,6 +35,10 @@ pub(in crate::gateway) struct Limits {
     /// second, and get 503 then. The default is no limit.
     #[arg(long, env = "FARTHING_MAX_CALL_RATE_PER_MERCHANT", value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     pub(super) max_call_rate_per_merchant: Option<u32>,
+    /// Most responses of one merchant that are stored under idempotency keys in a second at this gateway, in KiB, and as much
+    /// again of those of up to 4 KiB each; 0 is no limit. Further ones wait, and with them the ends of their calls.
+    #[arg(long, env = "FARTHING_STORED_RESPONSE_RATE_PER_MERCHANT", default_value_t = 4_096, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=4_000_000))]
+    pub(super) stored_response_rate_per_merchant: u32,
     /// Most reads of one merchant's rows at once; 0 is no limit, nor on its short reads. Further ones wait for up to 5 s.
     /// All merchants together have those of --read-connections but two. The default is 2, and 1 with fewer than six
     /// connections for reads.
@@ -91,6 +98,7 @@ impl Limits {
                 gateway: decoder_mib * MIB,
                 merchant: usize::try_from(self.decoder_mib_per_merchant)? * MIB,
             },
+            stored_response_rate: NonZeroU64::new(u64::from(self.stored_response_rate_per_merchant) * KIB),
             queue: QueueLimits {
                 commands: given(self.max_queued_commands)?.unwrap_or_else(|| 2 * machine.calls()),
                 bytes: queued_mib * MIB,
@@ -123,6 +131,8 @@ pub(in crate::gateway) struct Chosen {
     pub(in crate::gateway) server: ServerLimits,
     /// The memory of the decoders of compressed responses.
     pub(in crate::gateway) decoder_memory: DecoderMemory,
+    /// The bytes of a merchant's responses that are stored in a second.
+    pub(in crate::gateway) stored_response_rate: Option<NonZeroU64>,
     /// The bounds of the queue of commands.
     pub(in crate::gateway) queue: QueueLimits,
     /// The lookups of names at once.

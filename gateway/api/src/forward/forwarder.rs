@@ -1,5 +1,6 @@
 //! The shared parts of forwarding: the HTTP client, the drain slots and the tokens that end work at shutdown.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use tokio_util::task::TaskTracker;
 use super::drain::ReadingOn;
 use super::drain_slots::{DrainSlot, DrainSlots, Drainer};
 use super::request_body::RequestBody;
+use super::stored_rate::StoredRate;
 use super::turns::{AnswerTurn, Turns};
 use super::usage::Decoders;
 use crate::app::App;
@@ -88,6 +90,7 @@ impl OpenCall {
 }
 
 impl Forwarder {
+    /// Stores so many bytes of a merchant's answers in a second, until the gateway is told to stop.
     pub(crate) fn new(
         app: Arc<App>,
         (guard, connector): (Arc<AddressGuard>, Connector),
@@ -95,6 +98,7 @@ impl Forwarder {
         stop_waiting: CancellationToken,
         abort: CancellationToken,
         decoders: Decoders,
+        (stored_rate, stop): (Option<NonZeroU64>, CancellationToken),
     ) -> Self {
         let client = Client::builder(hyper_util::rt::TokioExecutor::new())
             .pool_timer(hyper_util::rt::TokioTimer::new())
@@ -112,12 +116,13 @@ impl Forwarder {
             drain_slots: DrainSlots::default(),
             managed_drain_slots: DrainSlots::default(),
             decoders,
-            turns: Turns::default(),
+            turns: Turns::new(stored_rate.map(|rate| StoredRate::new(rate, stop))),
         }
     }
 
     /// Waits until the answer that `closing` stores may be stored, if it stores one. Few others of the merchant are until
-    /// the turn is dropped. A gateway that stops has no time for turns.
+    /// the turn is dropped. A gateway that is told to stop waits for no rate any more; after its grace period it has no time
+    /// for turns either.
     pub(super) async fn answer_turn(
         &self,
         merchant_id: MerchantId,

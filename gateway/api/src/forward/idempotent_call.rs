@@ -22,6 +22,7 @@ use crate::app::App;
 use crate::error::{ApiError, AuthError};
 use crate::idempotency;
 use crate::read_turns::Reader;
+use crate::serve::CallInFlight;
 
 /// The idempotency key of a call; `None` for GET and HEAD, which change nothing.
 pub(super) fn key<'a>(method: &Method, headers: &'a HeaderMap) -> Result<Option<&'a str>, ApiError> {
@@ -54,6 +55,8 @@ pub(super) struct IdempotentCall {
     claim: Claim,
     /// Whether the whole body was read, so that the response may be replayed.
     replayable: bool,
+    /// Its place among the calls in flight, which a response that is to be stored keeps.
+    in_flight: Option<CallInFlight>,
 }
 
 /// The outcome of opening a call.
@@ -94,7 +97,7 @@ impl IdempotentCall {
         partition: Partition,
         key: &str,
         content: CallContent<'_>,
-        command: &OpenRequest,
+        (command, in_flight): (&OpenRequest, Option<CallInFlight>),
     ) -> Result<Self, ApiError> {
         let (merchant_id, path) = scope(app, partition, command, content.path).await?;
         let scope = Scope { merchant_id, method: content.method.as_str(), path: &path };
@@ -116,7 +119,7 @@ impl IdempotentCall {
             parts.push(content.asked.as_bytes());
         }
         let claim = Claim::new(&app.server_key, scope, key, &parts);
-        Ok(Self { partition, merchant_id, claim, replayable: content.body.complete })
+        Ok(Self { partition, merchant_id, claim, replayable: content.body.complete, in_flight })
     }
 
     /// Opens the call, or replays the first call's response if the key was used before.
@@ -150,7 +153,8 @@ impl IdempotentCall {
 
     /// A recorder of the response with this head. The provider's 5xx ends the call and is not recorded.
     pub(super) fn recorder(&self, status: StatusCode, headers: &HeaderMap) -> ResponseRecorder {
-        ResponseRecorder::new(self.claim.id.clone(), self.replayable, status, headers)
+        let recorder = ResponseRecorder::new(self.claim.id.clone(), self.replayable, status, headers);
+        recorder.keeping(self.in_flight.clone())
     }
 
     /// Releases the key of a call that made no connection to its provider.

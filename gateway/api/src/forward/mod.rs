@@ -33,6 +33,7 @@ mod response_recorder;
 mod settlement;
 mod signature;
 mod size;
+mod stored_rate;
 mod turns;
 mod usage;
 mod whole_body;

@@ -400,8 +400,9 @@ async fn finish(
                 asked: &asked,
                 body: &fingerprint,
             };
+            let opening = (&command, parts.extensions.get().cloned());
             // Boxed, so that calls without a key have no room for it.
-            Some(Box::pin(IdempotentCall::new(app, partition, &key, content, &command)).await?)
+            Some(Box::pin(IdempotentCall::new(app, partition, &key, content, opening)).await?)
         }
         None => None,
     };

@@ -464,6 +464,21 @@ mod tests {
     }
 
     #[test]
+    fn trailers_of_a_converted_response_do_not_pass() {
+        let whole = "{\"id\":\"c\",\"model\":\"m\",\"choices\":[{\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":\"Hi\"},\"finish_reason\":\"stop\"}]}";
+        for form in [ResponseForm::Whole, ResponseForm::Stream] {
+            let mut change = response(&BodyMemory::default(), Format::Anthropic, "application/json", form);
+            assert!(change.pass(data(whole)).is_none());
+            let end = change.end(Some(Frame::trailers(HeaderMap::new()))).unwrap();
+            assert!(end.is_some_and(|end| end.is_data()), "{form:?}");
+        }
+        let mut change = stream(Format::Anthropic, ResponseForm::Stream);
+        assert!(change.pass(data(FIRST)).is_some());
+        let end = change.end(Some(Frame::trailers(HeaderMap::new()))).unwrap();
+        assert!(end.is_none_or(|end| end.is_data()));
+    }
+
+    #[test]
     fn what_takes_long_is_known_before_it_is_done() {
         let memory = BodyMemory::default();
         let mut whole = response(&memory, Format::Anthropic, "application/json", ResponseForm::Whole);

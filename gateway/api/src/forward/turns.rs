@@ -1,7 +1,7 @@
 //! The calls of one merchant take turns: however many are ready to begin or to take their response, and however many bodies
 //! have something to pass, only a few of them do it before the tasks of others run. Without this a merchant with a hundred
 //! of them would hold up every step of another's call a hundred times as long as a merchant with one. Answers that are stored
-//! take turns as well, because the commits of others wait for those of a batch.
+//! take turns as well, because the commits of others wait for those of a batch, and are stored at a limited rate.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -14,6 +14,7 @@ use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
 use super::conversion_memory::{ConversionMemory, Extent};
 use super::conversion_turns::{ConversionTurn, ConversionTurns};
+use super::stored_rate::{Length, StoredRate};
 use crate::body_memory::{FREE_BYTES, beside_others};
 use crate::caller_key::CallerKey;
 use crate::error::{ApiError, GatewayLimit};
@@ -58,9 +59,16 @@ const DRAIN_PAUSE: Duration = Duration::from_millis(5);
 pub(super) struct Turns {
     merchants: Arc<Mutex<HashMap<MerchantId, Weak<OfMerchant>>>>,
     memory: ConversionMemory,
+    /// The rate at which the answers of a merchant are stored; `None` is no limit.
+    stored_rate: Option<Arc<StoredRate>>,
 }
 
 impl Turns {
+    /// Those of a gateway that stores answers at this rate.
+    pub(super) fn new(stored_rate: Option<StoredRate>) -> Self {
+        Self { stored_rate: stored_rate.map(Arc::new), ..Self::default() }
+    }
+
     /// A body of this merchant.
     pub(super) fn body_of(&self, merchant_id: MerchantId) -> Turn {
         Turn { merchant: self.of(merchant_id), left: FREE, waiting: None, drained: 0 }
@@ -69,15 +77,25 @@ impl Turns {
     /// Waits until an answer of so many bytes may be stored for this merchant. Until the turn is dropped, few others are.
     pub(super) async fn of_answer(&self, merchant_id: MerchantId, bytes: usize) -> Option<AnswerTurn> {
         if bytes <= SHORT_ANSWER {
+            self.within_rate(merchant_id, Length::Short, bytes).await;
             return None;
         }
         let merchant = self.of(merchant_id);
-        let bytes = u32::try_from(bytes.min(STORED_AT_ONCE)).expect("a quarter of a mebibyte");
-        let permit = Arc::clone(&merchant.answers).acquire_many_owned(bytes).await;
-        Some(AnswerTurn {
+        let permits = u32::try_from(bytes.min(STORED_AT_ONCE)).expect("a quarter of a mebibyte");
+        let permit = Arc::clone(&merchant.answers).acquire_many_owned(permits).await;
+        let turn = AnswerTurn {
             _permit: permit.expect("the turns of a merchant are never closed"),
             _merchant: merchant,
-        })
+        };
+        // It keeps its turn while it waits, so that those behind it stay in order.
+        self.within_rate(merchant_id, Length::Long, bytes).await;
+        Some(turn)
+    }
+
+    async fn within_rate(&self, merchant_id: MerchantId, length: Length, bytes: usize) {
+        if let Some(rate) = &self.stored_rate {
+            rate.wait(merchant_id, length, bytes).await;
+        }
     }
 
     fn of(&self, merchant_id: MerchantId) -> Arc<OfMerchant> {
@@ -321,7 +339,9 @@ pub(super) mod tests {
     use std::future::poll_fn;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    use tokio::task::JoinHandle;
     use tokio::time::Instant;
+    use tokio_util::sync::CancellationToken;
 
     use super::*;
 
@@ -408,6 +428,72 @@ pub(super) mod tests {
         assert!(waits.await.is_some());
         assert!(turns.of_answer(merchant(3), usize::MAX).await.is_some(), "a longer one has all of them");
         assert!(turns.lock().keys().eq([&merchant(1)]), "nothing is kept of the others");
+    }
+
+    /// Answers of this merchant, whose turn is over at once. Each task ends when its answer may be stored, and notes its number
+    /// in the list.
+    async fn store_all(turns: &Turns, lengths: Vec<usize>) -> (Vec<JoinHandle<()>>, Arc<Mutex<Vec<usize>>>) {
+        let (mut tasks, stored) = (Vec::new(), Arc::new(Mutex::new(Vec::new())));
+        for (number, bytes) in lengths.into_iter().enumerate() {
+            let (turns, stored) = (turns.clone(), Arc::clone(&stored));
+            tasks.push(tokio::spawn(async move {
+                let turn = turns.of_answer(merchant(1), bytes).await;
+                stored.lock().unwrap().push(number);
+                drop(turn);
+            }));
+            tokio::task::yield_now().await;
+        }
+        (tasks, stored)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn answers_beyond_the_rate_are_stored_in_the_order_in_which_they_came_and_keep_no_others_waiting() {
+        const ANSWERS: usize = 100;
+        let rate = StoredRate::new((1 << 20).try_into().unwrap(), CancellationToken::new());
+        let (turns, start) = (Turns::new(Some(rate)), Instant::now());
+        let lengths = [STORED_AT_ONCE, 5 * 1024].into_iter().cycle().take(ANSWERS).collect();
+        let (tasks, stored) = store_all(&turns, lengths).await;
+        let at_once = stored.lock().unwrap().len();
+        assert_eq!(at_once, 6, "a mebibyte is stored at once");
+        assert!(turns.of_answer(merchant(1), SHORT_ANSWER).await.is_none());
+        assert!(turns.of_answer(merchant(2), STORED_AT_ONCE).await.is_some());
+        assert_eq!(start.elapsed(), Duration::ZERO, "neither waits");
+        futures_util::future::join_all(tasks).await;
+        // All but the first mebibyte, at a mebibyte a second.
+        let took = start.elapsed().as_millis();
+        assert!((11_700..=11_900).contains(&took), "{took}");
+        assert!(stored.lock().unwrap().iter().copied().eq(0..ANSWERS), "{stored:?}");
+        assert!(turns.lock().is_empty(), "nothing is kept");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_gateway_that_stops_stores_what_waits_for_the_rate_at_once_and_in_turns() {
+        let stop = CancellationToken::new();
+        let rate = StoredRate::new((64 << 10).try_into().unwrap(), stop.clone());
+        let turns = Turns::new(Some(rate));
+        let (tasks, stored) = store_all(&turns, vec![STORED_AT_ONCE; 20]).await;
+        tokio::time::sleep(Duration::from_secs(9)).await;
+        assert_eq!(stored.lock().unwrap().len(), 3, "one at once, and one in four seconds");
+        let stopped = Instant::now();
+        stop.cancel();
+        futures_util::future::join_all(tasks).await;
+        assert_eq!(stopped.elapsed(), Duration::ZERO);
+        assert!(stored.lock().unwrap().iter().copied().eq(0..20), "{stored:?}");
+        let _turn = turns.of_answer(merchant(1), STORED_AT_ONCE).await;
+        let next = tokio::time::timeout(Duration::from_secs(1), turns.of_answer(merchant(1), STORED_AT_ONCE));
+        assert!(next.await.is_err(), "the turns are kept");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_is_given_up_while_it_waits_for_the_rate_leaves_its_turn_to_the_next_one() {
+        let rate = StoredRate::new((64 << 10).try_into().unwrap(), CancellationToken::new());
+        let turns = Turns::new(Some(rate));
+        let (tasks, stored) = store_all(&turns, vec![STORED_AT_ONCE; 3]).await;
+        tasks[1].abort();
+        for task in tasks {
+            let _ = task.await;
+        }
+        assert_eq!(*stored.lock().unwrap(), [0, 2]);
     }
 
     #[tokio::test]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -73,6 +74,9 @@ pub struct Config {
     pub connections: ConnectionSettings,
     /// The memory of the decoders of compressed responses.
     pub decoder_memory: DecoderMemory,
+    /// The most bytes in a second of one merchant's responses that are stored under idempotency keys, of long ones and of
+    /// short ones each. Further ones wait. `None` is no limit.
+    pub stored_response_rate: Option<NonZeroU64>,
     /// The bounds of each partition's queue of commands.
     pub queue: QueueLimits,
     /// How the gateways of the instance work together.

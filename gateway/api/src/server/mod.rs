@@ -216,6 +216,7 @@ pub async fn run(
         stop_waiting.clone(),
         abort.clone(),
         decoders,
+        (config.stored_response_rate, stop.clone()),
     ));
     forwarder.register(&metrics);
     let farewell = abort.child_token();
