@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use farthing_core::command::{Metered, Settled};
+use farthing_core::event::FailureReason;
 use farthing_telemetry::{Counter, Gauge, Histogram, Metrics};
 use http::StatusCode;
 
@@ -193,11 +194,13 @@ impl ProviderLabel {
 pub(crate) struct CallLabel(usize);
 
 impl CallLabel {
-    /// Those of a call to `provider` that ends as `settled` says.
-    pub(crate) fn of(provider: ProviderLabel, settled: &Settled) -> Self {
-        let (status, metered) = match settled {
-            Settled::Metered(Metered { http_status, .. }) => (Some(*http_status), 1),
-            Settled::Failed(failed) => (failed.http_status, 0),
+    /// Those of a call to `provider` that was settled as `settled`. If that was to be metered and the ledger has recorded it as
+    /// failed, `unmetered` is the reason.
+    pub(crate) fn of(provider: ProviderLabel, settled: &Settled, unmetered: Option<FailureReason>) -> Self {
+        let (status, is_metered) = match settled {
+            // Without a response, the status is 0.
+            Settled::Metered(Metered { http_status, .. }) => (Some(*http_status), unmetered.is_none()),
+            Settled::Failed(failed) => (failed.http_status, false),
         };
         let status = match status {
             Some(200..=299) => 0,
@@ -206,14 +209,13 @@ impl CallLabel {
             Some(500..=599) => 3,
             Some(_) | None => 4,
         };
-        Self((provider.0 * STATUSES.len() + status) * METERED.len() + metered)
+        Self((provider.0 * STATUSES.len() + status) * METERED.len() + usize::from(is_metered))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use farthing_core::command::Failed;
-    use farthing_core::event::FailureReason;
+    use farthing_core::command::{Completeness, Failed};
 
     use super::*;
     use crate::error::GatewayLimit;
@@ -238,7 +240,21 @@ mod tests {
             Settled::Failed(Failed { http_status, ..Failed::because(FailureReason::ProviderStatus) })
         };
         for (provider, status) in [("openai", Some(500)), ("groq", Some(404)), ("someone", None)] {
-            forward.settled(CallLabel::of(ProviderLabel::of(provider), &failed(status)));
+            forward.settled(CallLabel::of(ProviderLabel::of(provider), &failed(status), None));
+        }
+        let metered = Settled::Metered(Metered {
+            http_status: 200,
+            usage: None,
+            ending: Completeness::Whole,
+            counted: None,
+            raw_usage: None,
+            response_id: None,
+            model: None,
+            provider_timestamp: None,
+        });
+        // What is in the log counts.
+        for unmetered in [None, None, Some(FailureReason::UsageInvalid)] {
+            forward.settled(CallLabel::of(ProviderLabel::of("mistral"), &metered, unmetered));
         }
         forward.error(StatusCode::UNAUTHORIZED);
         forward.error(StatusCode::IM_A_TEAPOT);
@@ -248,6 +264,8 @@ mod tests {
             "farthing_calls_total{provider=\"groq\",status=\"4xx\",metered=\"no\"} 1",
             "farthing_calls_total{provider=\"other\",status=\"none\",metered=\"no\"} 1",
             "farthing_calls_total{provider=\"openai\",status=\"2xx\",metered=\"yes\"} 0",
+            "farthing_calls_total{provider=\"mistral\",status=\"2xx\",metered=\"yes\"} 2",
+            "farthing_calls_total{provider=\"mistral\",status=\"2xx\",metered=\"no\"} 1",
             "farthing_forward_errors_total{status=\"401\"} 1",
             "farthing_forward_errors_total{status=\"other\"} 1",
         ] {

@@ -197,3 +197,60 @@ fn replays_errors_and_callers_who_leave_are_counted_exactly() {
         instance.clear();
     });
 }
+
+/// Such calls are submitted as metered, and fail by the terms of their opening, which only their leader has.
+#[test]
+fn a_call_that_fails_in_the_log_is_not_counted_as_metered() {
+    run(async {
+        // Each partition is led by one of them: the other one hears from it what was appended.
+        let instance = Instance::of_test(2).await;
+        let merchant = Merchant::of(instance).await;
+        merchant.credit_own("100").await;
+        let customer = merchant.customer("10").await;
+        let meter = merchant
+            .meter(json!({
+                "name": "tokens", "rate_type": "fixed", "tier_type": "tokens_1m", "max_fee": "0.5",
+                "tiers": [{"start": 0, "rate": "1"}], "service_charge_payer": "merchant", "on_disconnect": "cancel",
+            }))
+            .await;
+        let credential = merchant.billing(&customer, &meter);
+        let usable = instance.provider.endpoint(|_| json(200, &json!({"usage": {"tokens": 5}})));
+        let absurd = instance.provider.endpoint(|_| json(200, &json!({"usage": {"tokens": 2_000_000}})));
+        let gate = Gate::default();
+        let waits = gate.clone();
+        let streaming = instance.provider.endpoint(move |_| {
+            vec![event_stream(), chunk("data: {}\n\n"), Step::Wait(waits.clone()), last_chunk()]
+        });
+        for number in [0, 1] {
+            let before = scrape(instance.operator(number)).await;
+            let to = instance.gateway(number);
+            let ask = |endpoint: &Endpoint| forward("GET", &endpoint.url).bearer(&credential);
+            let response = ask(&usable).send(to).await.unwrap();
+            merchant.charged(&response).await;
+            let response = ask(&absurd).send(to).await.unwrap();
+            assert_eq!(merchant.failed(&response).await["reason"], "usage_invalid");
+            let mut call = Connection::open(to).await.unwrap();
+            call.send(&ask(&streaming)).await.unwrap();
+            let head = call.head("GET").await.unwrap();
+            call.read.piece().await.unwrap();
+            drop(call);
+            let left = merchant.failed_request(head.header("x-service-request-id").unwrap()).await;
+            assert_eq!(left["reason"], "caller_gone");
+            eventually_ok("each is counted as it is in the log", async || {
+                let after = scrape(instance.operator(number)).await;
+                let moved = ["yes", "no"].map(|metered| {
+                    let labels = [("status", "2xx"), ("metered", metered)];
+                    let [after, before] =
+                        [&after, &before].map(|scrape| scrape.count("farthing_calls_total", &labels));
+                    after - before
+                });
+                if moved == [1, 2] { Ok(()) } else { Err(format!("{moved:?}")) }
+            })
+            .await;
+        }
+        gate.open();
+        merchant.nothing_is_held().await;
+        instance.stop().await;
+        instance.clear();
+    });
+}

@@ -1,12 +1,18 @@
 //! Compressed responses: each coding passes byte for byte, its usage is read, and decoding is bounded.
 
+use std::io::Write as _;
+
 use farthing_tests::client::Response;
 use farthing_tests::codings::{
     MAX_DECODED, MIB, br, deflate, filler, gzip, zlib, zstd, zstd_of_a_wide_window,
 };
-use farthing_tests::merchant::Merchant;
-use farthing_tests::provider::{Step, chunk, head, last_chunk};
+use farthing_tests::managed::Managed;
+use farthing_tests::merchant::{Merchant, forward, token};
+use farthing_tests::provider::{Endpoint, Step, chunk, head, last_chunk};
 use farthing_tests::run;
+use farthing_tests::wait::eventually;
+use flate2::Compression;
+use flate2::write::{GzEncoder, ZlibEncoder};
 use serde_json::{Value, json};
 
 struct Answered {
@@ -121,6 +127,117 @@ fn a_body_is_decoded_up_to_a_limit() {
         for (coding, large) in packed(MAX_DECODED - MIB) {
             let answered = answered(&merchant, "application/json", coding, &large, 64 * 1024).await;
             assert_eq!(answered.tokens(), 42, "{coding}");
+        }
+        merchant.nothing_is_held().await;
+    });
+}
+
+/// What comes of `text` in this coding before its sender breaks off. All of it can be decoded, and is not the end.
+fn flushed(coding: &str, text: &[u8]) -> Vec<u8> {
+    match coding {
+        "identity" => text.to_vec(),
+        "gzip" => {
+            let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+            encoder.write_all(text).unwrap();
+            encoder.flush().unwrap();
+            encoder.get_ref().clone()
+        }
+        "deflate" => {
+            let mut encoder = ZlibEncoder::new(Vec::new(), Compression::fast());
+            encoder.write_all(text).unwrap();
+            encoder.flush().unwrap();
+            encoder.get_ref().clone()
+        }
+        "br" => {
+            let mut encoder = brotli::CompressorWriter::new(Vec::new(), 4096, 1, 22);
+            encoder.write_all(text).unwrap();
+            encoder.flush().unwrap();
+            encoder.get_ref().clone()
+        }
+        "zstd" => {
+            let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), 1).unwrap();
+            encoder.write_all(text).unwrap();
+            encoder.flush().unwrap();
+            encoder.get_ref().clone()
+        }
+        other => panic!("{other}"),
+    }
+}
+
+/// Where the stream of a message ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ends {
+    /// The provider closes the connection.
+    BrokenOff,
+    /// The response is complete, and the compressed data in it are not.
+    CutOff,
+}
+
+/// A message of Anthropic's in this coding, of which all but the last usage comes.
+fn begun_message(managed: &Managed, coding: &'static str, ends: Ends) -> Endpoint {
+    managed.anthropic.endpoint_ending("/v1/messages", move |_| {
+        let events = [
+            r#"{"type":"message_start","message":{"id":"m","usage":{"input_tokens":900,"output_tokens":1}}}"#,
+            r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hello"}}"#,
+        ];
+        let events = events.map(|event| format!("data: {event}\n\n")).concat();
+        let headers = [
+            ("Content-Type", "text/event-stream"),
+            ("Content-Encoding", coding),
+            ("Transfer-Encoding", "chunked"),
+        ];
+        let end = match ends {
+            Ends::BrokenOff => Step::Close,
+            Ends::CutOff => last_chunk(),
+        };
+        vec![head(200, &headers), chunk(flushed(coding, events.as_bytes())), end]
+    })
+}
+
+#[test]
+fn a_compressed_stream_that_does_not_come_to_its_end_is_charged_what_it_had_reported() {
+    run(async {
+        let managed = Managed::start(&[]).await;
+        let merchant = Merchant::funded("100").await;
+        let customer = merchant.customer("100").await;
+        let meter = merchant
+            .meter(json!({
+                "name": "tokens", "rate_type": "fixed", "tier_type": "tokens_1m",
+                "tiers": [{"start": 0, "rate": "1000"}], "service_charge_payer": "merchant",
+            }))
+            .await;
+        let own = token(&json!({
+            "secret_key": merchant.secret_key, "customer_id": customer.id, "meter_slug": meter.slug,
+            "provider_key": "sk-theirs",
+        }));
+        let asked = json!({"model": "claude-sonnet-4-6", "stream": true, "max_tokens": 500, "messages": []});
+        let metered = async |credential: &str, coding: &'static str, ends: Ends| {
+            let endpoint = begun_message(&managed, coding, ends);
+            let response = managed.send(credential, forward("POST", &endpoint.url).json(&asked)).await;
+            assert_eq!((response.status, response.complete), (200, ends == Ends::CutOff), "{coding}");
+            let metered = eventually("the call is settled", async || merchant.metered(&response).await).await;
+            assert_eq!(metered["usage"]["tokens"], json!({"input": 900, "output": 1}), "{coding}: {metered}");
+            metered
+        };
+        for credential in [own.as_str(), merchant.secret_key.as_str()] {
+            let plain = metered(credential, "identity", Ends::BrokenOff).await;
+            assert_eq!(plain["marks"], json!(["partial"]), "{plain}");
+            assert_ne!(plain["total_request_cost"], "0.0000000000", "{plain}");
+            for coding in ["gzip", "deflate", "br", "zstd"] {
+                let broken_off = metered(credential, coding, Ends::BrokenOff).await;
+                for field in ["marks", "model_cost", "fee", "total_request_cost", "total_wallet_cost"] {
+                    assert_eq!(broken_off[field], plain[field], "{coding}: {field} of {broken_off}");
+                }
+                // What the answer used may stand in what was not sent. On a managed key the instance pays for it.
+                let cut_off = metered(credential, coding, Ends::CutOff).await;
+                if credential == own {
+                    assert_eq!(cut_off["marks"], json!(["partial"]), "{coding}: {cut_off}");
+                    assert_eq!(cut_off["fee"], plain["fee"], "{coding}: {cut_off}");
+                } else {
+                    assert_eq!(cut_off["marks"], json!(["hold_charged", "partial"]), "{coding}: {cut_off}");
+                    assert_eq!(cut_off["total_merchant_cost"], cut_off["hold"]["merchant"], "{coding}");
+                }
+            }
         }
         merchant.nothing_is_held().await;
     });

@@ -238,6 +238,28 @@ fn events_pass_as_they_come_and_an_interrupted_stream_ends_interrupted() {
 }
 
 #[test]
+fn a_stream_without_a_length_that_ends_within_an_event_passes_whole_and_ends_interrupted() {
+    run(async {
+        let managed = Managed::start(&[]).await;
+        let merchant = Merchant::funded("100").await;
+        let endpoint = managed.openai.endpoint_ending(CHAT, |_| {
+            let head = farthing_tests::provider::head(200, &[("Content-Type", "text/event-stream")]);
+            // The filter holds the last event back, of which more might come.
+            let text = format!("data: {{\"choices\":[1]}}\n\n{}data: {{\"half\":", usage("\n"));
+            vec![head, Step::Bytes(text.into_bytes()), Step::Close]
+        });
+        let request = post(&endpoint, r#"{"model":"gpt-4o","stream":true}"#);
+        let response = managed.send(&merchant.secret_key, request).await;
+        assert_eq!((response.status, response.complete), (200, false));
+        assert_eq!(response.text(), "data: {\"choices\":[1]}\n\ndata: {\"half\":");
+        let metered = merchant.charged(&response).await;
+        assert_eq!(metered["marks"], json!(["partial"]));
+        assert_eq!(metered["total_merchant_cost"], COST);
+        merchant.nothing_is_held().await;
+    });
+}
+
+#[test]
 fn calls_to_other_hosts_take_no_drain_slot_from_a_managed_stream() {
     run(async {
         let managed = Managed::start(&[]).await;

@@ -1,12 +1,13 @@
 //! Endpoints of built-in providers besides chat: speech, transcriptions, embeddings, images, files, batches, and Amazon
 //! Bedrock's. What reports usage is metered; what does not is not sold on a managed key.
 
-use farthing_tests::client::Body;
+use farthing_tests::client::{Body, Connection};
 use farthing_tests::instance::Instance;
 use farthing_tests::managed::Managed;
 use farthing_tests::merchant::{Merchant, forward, token};
-use farthing_tests::provider::{json, json_text, whole};
+use farthing_tests::provider::{Gate, Step, chunk, event_stream, head, json, json_text, whole};
 use farthing_tests::run;
+use farthing_tests::wait::eventually;
 use serde_json::{Value, json};
 
 use super::providers::{Keys, gateway_with, prices, tokens};
@@ -77,6 +78,83 @@ fn speech_is_billed_by_the_characters_of_its_input() {
         let twice = forward("POST", &endpoint.url).header("Content-Type", "application/json").body(twice);
         managed.send(&merchant.secret_key, twice).await.refused(400, "validation_error");
         assert_eq!(endpoint.calls().len(), 2);
+        merchant.nothing_is_held().await;
+    });
+}
+
+/// What is known of speech before its answer is charged only if the provider has made the answer, as far as one knows.
+#[test]
+fn speech_that_its_provider_does_not_finish_is_charged_as_other_calls_without_usage() {
+    run(async {
+        let prices = prices(r#"{"provider":"openai","model":"tts-broken","per_character":"0.001"}"#);
+        let managed = Managed::start(&[&prices, "--silence-timeout-seconds=3"]).await;
+        let merchant = Merchant::funded("100").await;
+        let customer = merchant.customer("100").await;
+        let meter = merchant
+            .meter(json!({
+                "name": "spoken", "rate_type": "fixed", "tier_type": "characters_1m",
+                "tiers": [{"start": 0, "rate": "100000"}], "service_charge_payer": "merchant",
+                "on_disconnect": "cancel",
+            }))
+            .await;
+        let managed_key = merchant.billing(&customer, &meter);
+        let own_key = token(&json!({
+            "secret_key": merchant.secret_key, "customer_id": customer.id, "meter_slug": meter.slug,
+            "provider_key": "sk-theirs",
+        }));
+        let gate = Gate::default();
+        let begun = |end: Step| {
+            managed.openai.endpoint_ending("/v1/audio/speech", move |_| {
+                let headers = [("Content-Type", "audio/mpeg"), ("Transfer-Encoding", "chunked")];
+                vec![head(200, &headers), chunk(b"\xff\xfb\x90"), end.clone()]
+            })
+        };
+        let (breaks_off, is_silent) = (begun(Step::Close), begun(Step::Wait(gate.clone())));
+        let reports = managed.openai.endpoint_ending("/v1/audio/speech", |_| {
+            let done =
+                r#"data: {"type":"speech.audio.done","usage":{"input_tokens":14,"output_tokens":101}}"#;
+            vec![event_stream(), chunk(format!("{done}\n\n")), Step::Close]
+        });
+        let ask = |url: &str| {
+            forward("POST", url).json(&json!({"model": "tts-broken", "voice": "v", "input": "café 😀"}))
+        };
+        let six = json!({"input": 6, "output": 0});
+
+        for (credential, cost) in [(&own_key, "0.6000000000"), (&managed_key, "0.6060000000")] {
+            let response = managed.send(credential, ask(&breaks_off.url)).await;
+            assert!(!response.complete);
+            assert_eq!(merchant.failed(&response).await["reason"], "provider_gone");
+
+            // A caller that leaves pays: it cannot make its call cheaper.
+            let mut connection = Connection::open(managed.address()).await.unwrap();
+            connection.send(&ask(&is_silent.url).bearer(credential)).await.unwrap();
+            let head = connection.head("POST").await.unwrap();
+            connection.read.piece().await.unwrap();
+            drop(connection);
+            let key = format!("{}/metered", head.header("x-service-request-id").unwrap());
+            let left = eventually("the call is settled", async || merchant.log.event(&key).await).await.body;
+            assert_eq!((&left["usage"]["characters"], &left["marks"]), (&six, &json!(["partial"])), "{left}");
+            assert_eq!(left["total_wallet_cost"], cost, "{left}");
+
+            // The answer was made if its provider says what it used.
+            let response = managed.send(credential, ask(&reports.url)).await;
+            assert!(!response.complete);
+            let metered = merchant.charged(&response).await;
+            let shown = (&metered["usage"]["characters"], &metered["usage"]["tokens"]);
+            assert_eq!(shown, (&six, &tokens(14, 101)), "{metered}");
+            assert_eq!(metered["marks"], json!(["partial"]), "{metered}");
+            assert_eq!(metered["total_wallet_cost"], cost, "{metered}");
+        }
+
+        let response = managed.send(&own_key, ask(&is_silent.url)).await;
+        assert!(!response.complete);
+        assert_eq!(merchant.failed(&response).await["reason"], "provider_gone");
+        let response = managed.send(&managed_key, ask(&is_silent.url)).await;
+        assert!(!response.complete);
+        let metered = merchant.charged(&response).await;
+        assert_eq!(metered["marks"], json!(["usage_missing", "hold_charged", "partial"]), "{metered}");
+        assert_eq!(metered["total_wallet_cost"], metered["hold"]["wallet"], "{metered}");
+        gate.open();
         merchant.nothing_is_held().await;
     });
 }

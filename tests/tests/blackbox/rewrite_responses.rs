@@ -5,7 +5,7 @@ use farthing_tests::client::Connection;
 use farthing_tests::codings::gzip;
 use farthing_tests::managed::Managed;
 use farthing_tests::merchant::{Merchant, token};
-use farthing_tests::provider::{Endpoint, Gate, Step, chunk, event_stream, last_chunk, whole};
+use farthing_tests::provider::{Endpoint, Gate, Step, chunk, event_stream, head, last_chunk, whole};
 use farthing_tests::run;
 use farthing_tests::wait::eventually;
 use serde_json::{Value, json};
@@ -100,13 +100,20 @@ fn a_stream_that_breaks_off_is_not_completed_and_is_charged_as_reported() {
         let broken = managed.openai.endpoint_ending("/v1/chat/completions", |_| {
             vec![event_stream(), chunk(STREAM[0]), chunk(STREAM[3]), chunk("data: {\"half\""), Step::Close]
         });
+        // Without a length, the end of the connection within an event is one.
+        let closed = managed.openai.endpoint_ending("/v1/chat/completions", |_| {
+            let text = [STREAM[0], STREAM[2], STREAM[3], "data: {\"half\""].concat();
+            let head = head(200, &[("Content-Type", "text/event-stream")]);
+            vec![head, Step::Bytes(text.into_bytes()), Step::Close]
+        });
         let garbled = managed.openai.endpoint_ending("/v1/chat/completions", |_| {
             let mut steps = vec![event_stream(), chunk(STREAM[0]), chunk("data: no JSON\n\n")];
             steps.extend(STREAM[1..].iter().map(chunk));
             steps.push(last_chunk());
             steps
         });
-        for (endpoint, marks) in [(&broken, json!(["partial"])), (&garbled, json!([]))] {
+        let partial = json!(["partial"]);
+        for (endpoint, marks) in [(&broken, &partial), (&closed, &partial), (&garbled, &json!([]))] {
             let mut body = anthropic_body("gpt-4o");
             body["stream"] = json!(true);
             let request = rewrite("anthropic", &endpoint.url, &body);
@@ -115,7 +122,7 @@ fn a_stream_that_breaks_off_is_not_completed_and_is_charged_as_reported() {
             assert_eq!(anthropic_text(&events(&response.text())), "Hel");
             assert!(!response.text().contains("message_stop"), "{}", response.text());
             let metered = merchant.charged(&response).await;
-            assert_eq!((&metered["total_merchant_cost"], &metered["marks"]), (&json!(COST), &marks));
+            assert_eq!((&metered["total_merchant_cost"], &metered["marks"]), (&json!(COST), marks));
         }
         merchant.nothing_is_held().await;
     });
@@ -138,10 +145,7 @@ fn a_caller_who_leaves_is_charged_what_the_provider_reports() {
                 let head = if stream {
                     event_stream()
                 } else {
-                    farthing_tests::provider::head(
-                        200,
-                        &[("Content-Type", "application/json"), ("Transfer-Encoding", "chunked")],
-                    )
+                    head(200, &[("Content-Type", "application/json"), ("Transfer-Encoding", "chunked")])
                 };
                 let mut steps = vec![head];
                 steps.extend(begin.iter().map(chunk));
@@ -259,10 +263,7 @@ fn a_response_that_cannot_be_converted_is_charged_and_the_caller_gets_an_error()
         }
         // One that breaks off before its end is no response.
         let broken = managed.openai.endpoint_ending("/v1/chat/completions", |_| {
-            let head = farthing_tests::provider::head(
-                200,
-                &[("Content-Type", "application/json"), ("Content-Length", "5000")],
-            );
+            let head = head(200, &[("Content-Type", "application/json"), ("Content-Length", "5000")]);
             vec![head, Step::Bytes(COMPLETION.as_bytes().to_vec()), Step::Close]
         });
         let response = managed

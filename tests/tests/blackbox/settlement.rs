@@ -202,6 +202,61 @@ fn a_provider_that_disconnects_without_usage_costs_nothing() {
     });
 }
 
+/// What is shown is what is charged: a response whose end is that of its connection is taken for broken off only if it ends
+/// within a document of JSON, and then it breaks off for its caller, too.
+#[test]
+fn a_response_without_a_length_breaks_off_for_its_caller_if_it_is_taken_for_broken_off() {
+    run(async {
+        let (merchant, customer, meter) = shop().await;
+        let per_call = merchant.call_meter("0.5").await;
+        let reported = "data: {\"usage\":{\"tokens\":250000}}\n\n";
+        let half_an_event = format!("{reported}data: {{\"a\":");
+        let partial = Some((json!(["partial"]), ["0.2500000000", "0.5000000000"]));
+        let whole = Some((json!(["usage_missing"]), ["0.0000000000", "0.5000000000"]));
+        for (content_type, body, charged, is_whole) in [
+            ("application/json", "{\"usage\":{\"tok", None, false),
+            ("text/event-stream", "data: {\"a\":1}\n\ndata: {", None, false),
+            ("text/event-stream", half_an_event.as_str(), partial, false),
+            // Brackets mean nothing in what is no JSON.
+            ("text/plain", "I see (and [hear {", whole.clone(), true),
+            ("application/json", "Sorry: {", whole.clone(), true),
+            ("text/html", "<script>if (a) {", whole.clone(), true),
+            ("audio/mpeg", "ID3{[", whole.clone(), true),
+            ("audio/pcm", "{[", whole, true),
+        ] {
+            let sent = body.to_owned();
+            let endpoint = merchant.instance.provider.endpoint(move |_| {
+                let head = head(200, &[("Content-Type", content_type)]);
+                vec![head, Step::Bytes(sent.clone().into_bytes()), Step::Close]
+            });
+            for (at, meter) in [&meter, &per_call].into_iter().enumerate() {
+                let call = forward("POST", &endpoint.url).json(&json!({"input": "hello"}));
+                let call = call.header("Idempotency-Key", format!("{}-{at}", endpoint.path));
+                let response = merchant.send(&merchant.billing(&customer, meter), call.clone()).await;
+                assert_eq!((response.status, response.complete), (200, is_whole), "{content_type} {body}");
+                assert_eq!(response.text(), body, "all of it passes");
+                match &charged {
+                    Some((marks, costs)) => {
+                        let metered = merchant.charged(&response).await;
+                        assert_eq!(&metered["marks"], marks, "{content_type} {body}");
+                        assert_eq!(metered["total_wallet_cost"], costs[at], "{content_type} {body}");
+                    }
+                    None => assert_eq!(merchant.failed(&response).await["reason"], "provider_gone"),
+                }
+                // Only a whole response is shown again.
+                let again = merchant.send(&merchant.billing(&customer, meter), call).await;
+                if is_whole && content_type != "text/event-stream" {
+                    assert_eq!((again.text().as_str(), again.complete), (body, true));
+                } else {
+                    again.refused(409, "idempotency_completed");
+                }
+            }
+            assert_eq!(endpoint.calls().len(), 2);
+        }
+        merchant.nothing_is_held().await;
+    });
+}
+
 #[test]
 fn an_unreachable_or_non_http_provider_is_502_and_costs_nothing() {
     run(async {

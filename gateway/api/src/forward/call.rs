@@ -415,7 +415,9 @@ fn not_converted(call: OpenCall, error: &ResponseError) -> ApiError {
     ApiError::Forward(match error {
         ResponseError::NotConverted(_) => ForwardError::ResponseNotConverted,
         ResponseError::Idle => ForwardError::ProviderTimeout,
-        ResponseError::Provider(_) | ResponseError::Unsettled(_) => ForwardError::ResponseBrokeOff,
+        ResponseError::Provider(_) | ResponseError::BrokenOff | ResponseError::Unsettled(_) => {
+            ForwardError::ResponseBrokeOff
+        }
     })
 }
 
@@ -433,8 +435,8 @@ async fn settled(
         until_durable(app, partition, request_id, &settled, closing, forwarder.abort.clone()).await
     };
     match unless_not_opened(&mut opening, ended).await {
-        Ok(()) => {
-            metrics.settled(CallLabel::of(call.provider, &settled));
+        Ok(unmetered) => {
+            metrics.settled(CallLabel::of(call.provider, &settled, unmetered));
             Ok(())
         }
         Err(NotSettled::NotOpened(error)) => {

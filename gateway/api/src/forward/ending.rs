@@ -46,7 +46,9 @@ pub(super) fn settle_late(forwarder: &Arc<Forwarder>, call: OpenCall, settled: S
                     until_durable(app, partition, request_id, &settled, None, abort.clone()).await
                 };
                 match abort.run_until_cancelled(settling).await {
-                    Some(Ok(())) => app.metrics.forward.settled(CallLabel::of(provider, &settled)),
+                    Some(Ok(unmetered)) => {
+                        app.metrics.forward.settled(CallLabel::of(provider, &settled, unmetered));
+                    }
                     // It may never have been opened, so it is not counted.
                     Some(Err(Unsettled::Ended)) | None => log_unsettled(request_id, &settled),
                     Some(Err(Unsettled::Stopping | Unsettled::Unsettleable)) => {}

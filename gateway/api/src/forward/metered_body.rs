@@ -28,6 +28,8 @@ pub(crate) enum ResponseError {
     Provider(#[from] hyper::Error),
     #[error("the provider sent nothing for too long")]
     Idle,
+    #[error("the provider closed its connection within a document")]
+    BrokenOff,
     #[error(transparent)]
     NotConverted(#[from] NotConverted),
     #[error(transparent)]
@@ -41,9 +43,18 @@ enum ResponsePhase {
     /// Frames pass.
     Streaming(Box<ProviderResponse>),
     /// The settlement is pending. The last frame, or the error that ended the response, follows it.
-    Settling(JoinHandle<Result<(), Unsettled>>, Option<Result<Frame<Bytes>, ResponseError>>),
+    Settling(JoinHandle<Result<ResponseEnd, Unsettled>>, Option<Result<Frame<Bytes>, ResponseError>>),
     /// Nothing follows.
     Done,
+}
+
+/// The form in which a response passes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PassedForm {
+    /// That of the provider.
+    Providers,
+    /// That of the caller, converted.
+    Converted,
 }
 
 /// The longest body that is read before the head is sent, if all of it has come.
@@ -52,10 +63,11 @@ const MAX_WHOLE: u64 = MAX_FIRST_PIECE as u64;
 /// A response body that settles its call before it ends.
 pub(crate) struct MeteredBody {
     phase: ResponsePhase,
-    /// A frame that was read before the head was sent, or the failure of the provider. It comes before all others.
+    /// A frame that was read before the head was sent, or a failure. It comes before all others.
     first: Option<Result<Frame<Bytes>, ResponseError>>,
-    /// Whether the head was sent before `first`, if that is an error.
-    is_head_sent: bool,
+    /// Whether what comes before `first` was sent, if that is an error.
+    is_sent_before_error: bool,
+    form: PassedForm,
     silence: SilenceTimer,
     /// Whether the next piece waits until those before it are read.
     is_reading: bool,
@@ -68,10 +80,12 @@ pub(crate) struct MeteredBody {
 impl MeteredBody {
     pub(super) fn new(response: ProviderResponse) -> Self {
         let silence = SilenceTimer::new(response.forwarder.app.timeouts.silence);
+        let form = if response.change.decides_head() { PassedForm::Converted } else { PassedForm::Providers };
         Self {
             phase: ResponsePhase::Streaming(Box::new(response)),
             first: None,
-            is_head_sent: false,
+            is_sent_before_error: false,
+            form,
             silence,
             is_reading: false,
             is_polled: false,
@@ -159,9 +173,9 @@ impl MeteredBody {
 
     /// The next frame for the caller.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> PolledFrame {
-        if matches!(self.first, Some(Err(_))) && !self.is_head_sent {
-            // The server sends the head when the body is not ready, and would drop it with an error.
-            self.is_head_sent = true;
+        if matches!(self.first, Some(Err(_))) && !self.is_sent_before_error {
+            // The server sends the head, and frames, when the body is not ready, and would drop them with an error.
+            self.is_sent_before_error = true;
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -234,7 +248,18 @@ impl MeteredBody {
         let last = last.take();
         self.phase = ResponsePhase::Done;
         match settled {
-            Ok(Ok(())) => {
+            // The provider did not say that it broke off. Such a response has no length, so nothing of it came with its head.
+            Ok(Ok(ResponseEnd::Interrupted | ResponseEnd::GivenUp(_))) if !matches!(last, Some(Err(_))) => {
+                // What is converted is not completed.
+                match last.filter(|_| self.form == PassedForm::Providers) {
+                    None => Poll::Ready(Some(Err(ResponseError::BrokenOff))),
+                    held => {
+                        self.first = Some(Err(ResponseError::BrokenOff));
+                        Poll::Ready(held)
+                    }
+                }
+            }
+            Ok(Ok(_)) => {
                 if let (Some((app, times)), None | Some(Ok(_))) = (self.times.take(), &last) {
                     times.passed_on(&app.metrics.forward);
                 }

@@ -106,8 +106,9 @@ pub(super) struct ProviderResponse {
 }
 
 impl ProviderResponse {
-    /// Starts the settlement in a task of its own, which goes on if the caller disconnects.
-    pub(super) fn settle(self, end: ResponseEnd) -> JoinHandle<Result<(), Unsettled>> {
+    /// Starts the settlement in a task of its own, which goes on if the caller disconnects. It returns how the response is
+    /// taken to have ended: one without a length that ends within a document was broken off.
+    pub(super) fn settle(self, end: ResponseEnd) -> JoinHandle<Result<ResponseEnd, Unsettled>> {
         let broken_off = self.broken_off();
         let Self {
             forwarder,
@@ -130,19 +131,21 @@ impl ProviderResponse {
                 (ResponseEnd::Complete, BodyFraming::UntilClose) if is_within_document => broken_off,
                 (end, BodyFraming::UntilClose | BodyFraming::Delimited) => end,
             };
-            let recorder = recorder.filter(|_| end == ResponseEnd::Complete);
+            let mut recorder = recorder.filter(|_| end == ResponseEnd::Complete);
+            let stays_in_flight = recorder.as_mut().and_then(ResponseRecorder::take_in_flight);
             let OpenCall { partition, request_id, merchant_id, .. } = call;
             let (app, abort) = (&forwarder.app, forwarder.abort.clone());
             let closing = recorder.and_then(|recorder| recorder.sealed(&app.server_key));
             let turn = forwarder.answer_turn(merchant_id, closing.as_ref()).await;
             let settlement = settle(status, report, usage_limit, end);
-            let label = CallLabel::of(call.provider, &settlement);
             let settling = exchange.ended(&settlement);
             let settled = until_durable(app, partition, request_id, &settlement, closing, abort);
             let settled = settling.run(settled).await;
-            drop(turn);
+            drop((turn, stays_in_flight));
             match settled {
-                Ok(()) => app.metrics.forward.settled(label),
+                Ok(unmetered) => {
+                    app.metrics.forward.settled(CallLabel::of(call.provider, &settlement, unmetered));
+                }
                 Err(Unsettled::Ended) => {
                     let forwarder = Arc::clone(&forwarder);
                     forwarder.tasks.clone().spawn(async move {
@@ -155,7 +158,7 @@ impl ProviderResponse {
                 Err(Unsettled::Stopping | Unsettled::Unsettleable) => {}
             }
             drop(in_flight);
-            settled
+            settled.map(|_| end)
         })))
     }
 

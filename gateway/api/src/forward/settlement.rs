@@ -66,8 +66,16 @@ pub(crate) fn settle(
     end: ResponseEnd,
 ) -> Settled {
     let http_status = status.as_u16();
-    let UsageReport { reported, is_preliminary, raw_usage, response_id, model, timestamp, streamed_text } =
-        report;
+    let UsageReport {
+        reported,
+        is_preliminary,
+        is_partly_read,
+        raw_usage,
+        response_id,
+        model,
+        timestamp,
+        streamed_text,
+    } = report;
     let failed = |reason, raw_usage| {
         Settled::Failed(Failed {
             reason,
@@ -80,14 +88,20 @@ pub(crate) fn settle(
     if !status.is_success() {
         return failed(FailureReason::ProviderStatus, None);
     }
+    // What was sent counts with an answer, or with one that its caller left. Of an answer that does not come to its end
+    // otherwise, and reports nothing, it is not known what the provider bills.
+    let counts_what_was_sent = matches!(end, ResponseEnd::Complete | ResponseEnd::CALLER_GONE);
     let reported = match reported {
-        ReportedUsage::Nothing | ReportedUsage::Unread => {
+        ReportedUsage::Nothing | ReportedUsage::Unread if counts_what_was_sent => {
             limit.with_what_was_sent(None).map_or(reported, ReportedUsage::Usage)
         }
         ReportedUsage::Usage(usage) => {
             limit.with_what_was_sent(Some(usage)).map_or(reported, ReportedUsage::Usage)
         }
-        ReportedUsage::Invalid | ReportedUsage::Inconsistent => reported,
+        ReportedUsage::Nothing
+        | ReportedUsage::Unread
+        | ReportedUsage::Invalid
+        | ReportedUsage::Inconsistent => reported,
     };
     let unread = reported == ReportedUsage::Unread;
     let usage = match (reported, end) {
@@ -106,6 +120,10 @@ pub(crate) fn settle(
     let ending = match end {
         _ if is_implausible => Completeness::Implausible,
         ResponseEnd::Complete if unread => Completeness::Unread,
+        // The usage of the output may stand in what could not be read.
+        ResponseEnd::Complete if is_preliminary && is_partly_read => {
+            Completeness::GivenUp(FailureReason::ProviderGone)
+        }
         ResponseEnd::Complete => Completeness::Whole,
         ResponseEnd::GivenUp(reason) if usage.is_none() || is_preliminary => Completeness::GivenUp(reason),
         ResponseEnd::Interrupted | ResponseEnd::GivenUp(_) => Completeness::Partial,
@@ -181,7 +199,8 @@ pub(super) fn log_unsettled(request_id: RequestId, settled: &Settled) {
     }
 }
 
-/// Submits the settlement until it is durable, together with the closing of the call's idempotency key.
+/// Submits the settlement until it is durable, together with the closing of the call's idempotency key. Returns why a call
+/// failed that was to be metered.
 pub(super) async fn until_durable(
     app: &Arc<App>,
     partition: Partition,
@@ -189,7 +208,7 @@ pub(super) async fn until_durable(
     settled: &Settled,
     closing: Option<(ClaimId, ClaimEnd)>,
     stop: CancellationToken,
-) -> Result<(), Unsettled> {
+) -> Result<Option<FailureReason>, Unsettled> {
     let may_have_ended = Arc::new(AtomicBool::new(false));
     let submit = |settled, closing: Option<(ClaimId, ClaimEnd)>| {
         let (app, may_have_ended) = (Arc::clone(app), Arc::clone(&may_have_ended));
@@ -210,13 +229,13 @@ async fn settle_or_fail<S, F>(
     unsettled: &Counter,
     stop: CancellationToken,
     submit: S,
-) -> Result<(), Unsettled>
+) -> Result<Option<FailureReason>, Unsettled>
 where
     S: Fn(Settled, Option<(ClaimId, ClaimEnd)>) -> F,
-    F: Future<Output = Result<(), Error>>,
+    F: Future<Output = Result<Option<FailureReason>, Error>>,
 {
     let why = match retried(request_id, &stop, || submit(settled.clone(), closing.clone())).await {
-        Ok(()) => return Ok(()),
+        Ok(unmetered) => return Ok(unmetered),
         Err(GivenUp::Refused) => return Err(Unsettled::Ended),
         Err(GivenUp::Stopping) => {
             leave_unsettled(request_id, settled, unsettled);
@@ -233,7 +252,7 @@ where
     leave_unsettled(request_id, settled, unsettled);
     let failed = Settled::Failed(unsettleable(settled));
     match retried(request_id, &stop, || submit(failed.clone(), None)).await {
-        Ok(()) | Err(GivenUp::Refused) => {}
+        Ok(_) | Err(GivenUp::Refused) => {}
         Err(GivenUp::Stopping) => return Err(Unsettled::Stopping),
         Err(GivenUp::Failing(why)) => tracing::error!(
             event = "settlement.hold_kept",
@@ -268,18 +287,18 @@ enum GivenUp {
 
 /// Submits until it succeeds, is refused, or fails too often. Retries for ever while the ledger is unavailable, until
 /// `stop`.
-async fn retried<F>(
+async fn retried<T, F>(
     request_id: RequestId,
     stop: &CancellationToken,
     submit: impl Fn() -> F,
-) -> Result<(), GivenUp>
+) -> Result<T, GivenUp>
 where
-    F: Future<Output = Result<(), Error>>,
+    F: Future<Output = Result<T, Error>>,
 {
     let (mut backoff, mut failures) = (Backoff::new(PAUSES.0, PAUSES.1), 0);
     loop {
         let error = match submit().await {
-            Ok(()) => return Ok(()),
+            Ok(outcome) => return Ok(outcome),
             Err(Error::Refused(refusal)) => {
                 tracing::error!(event = "forward.settlement_refused", %request_id, %refusal, "the settlement was refused");
                 return Err(GivenUp::Refused);
@@ -306,7 +325,7 @@ mod tests {
     use std::sync::Mutex;
 
     use farthing_core::command::RequestRefusal;
-    use farthing_core::usage::Usage;
+    use farthing_core::usage::{Split, Usage};
     use tokio::time::Instant;
 
     use super::*;
@@ -335,14 +354,104 @@ mod tests {
                 let mut all = self.0.lock().unwrap();
                 let answer = answer(all.len(), &settled);
                 all.push(settled);
-                async move { answer }
+                async move { answer.map(|()| None) }
             };
             let request_id = RequestId::new(ulid::Ulid::nil());
-            settle_or_fail((request_id, settled), None, &self.1, stop, submit).await
+            settle_or_fail((request_id, settled), None, &self.1, stop, submit).await.map(|_| ())
         }
 
         fn all(&self) -> Vec<Settled> {
             self.0.lock().unwrap().clone()
+        }
+    }
+
+    fn tokens(input: u64, output: u64) -> Usage {
+        Usage { tokens: Split { input, output }, ..Usage::default() }
+    }
+
+    fn report(reported: ReportedUsage) -> UsageReport {
+        UsageReport {
+            reported,
+            is_preliminary: false,
+            is_partly_read: false,
+            raw_usage: None,
+            response_id: None,
+            model: None,
+            timestamp: None,
+            streamed_text: 0,
+        }
+    }
+
+    /// The usage and the ending of a successful response; or the reason why the call fails.
+    fn settled_as(
+        report: UsageReport,
+        limit: UsageLimit,
+        end: ResponseEnd,
+    ) -> Result<(Option<Usage>, Completeness), FailureReason> {
+        match settle(http::StatusCode::OK, report, limit, end) {
+            Settled::Metered(metered) => Ok((metered.usage, metered.ending)),
+            Settled::Failed(failed) => Err(failed.reason),
+        }
+    }
+
+    #[test]
+    fn the_usage_that_a_stream_begins_with_counts_however_far_the_stream_was_read() {
+        use FailureReason::{CallerGone, ProviderGone};
+        let usage = tokens(9, 1);
+        for (is_partly_read, end, ending) in [
+            (false, ResponseEnd::Complete, Completeness::Whole),
+            (true, ResponseEnd::Complete, Completeness::GivenUp(ProviderGone)),
+            (false, ResponseEnd::Interrupted, Completeness::Partial),
+            (true, ResponseEnd::Interrupted, Completeness::Partial),
+            (false, ResponseEnd::CALLER_GONE, Completeness::GivenUp(CallerGone)),
+            (true, ResponseEnd::CALLER_GONE, Completeness::GivenUp(CallerGone)),
+            (true, ResponseEnd::STOPPED_WAITING, Completeness::GivenUp(ProviderGone)),
+        ] {
+            let report =
+                UsageReport { is_preliminary: true, is_partly_read, ..report(ReportedUsage::Usage(usage)) };
+            let settled = settled_as(report, UsageLimit::default(), end);
+            assert_eq!(settled, Ok((Some(usage), ending)), "{is_partly_read} {end:?}");
+        }
+        // One that is final counts for the whole answer.
+        let report = UsageReport { is_partly_read: true, ..report(ReportedUsage::Usage(usage)) };
+        let settled = settled_as(report, UsageLimit::default(), ResponseEnd::Complete);
+        assert_eq!(settled, Ok((Some(usage), Completeness::Whole)));
+    }
+
+    #[test]
+    fn what_was_sent_counts_unless_the_provider_breaks_off_or_is_silent() {
+        use FailureReason::{CallerGone, ProviderGone};
+        let limit = UsageLimit::default().with_sent_characters(Some(7));
+        let with_characters = |usage: Usage| Usage { characters: Split { input: 7, output: 0 }, ..usage };
+        let sent = Some(with_characters(Usage::default()));
+        for (end, settled) in [
+            (ResponseEnd::Complete, Ok((sent, Completeness::Whole))),
+            (ResponseEnd::CALLER_GONE, Ok((sent, Completeness::Partial))),
+            (ResponseEnd::Interrupted, Err(ProviderGone)),
+            (ResponseEnd::STOPPED_WAITING, Ok((None, Completeness::GivenUp(ProviderGone)))),
+        ] {
+            for reported in [ReportedUsage::Nothing, ReportedUsage::Unread] {
+                assert_eq!(settled_as(report(reported), limit, end), settled, "{reported:?} {end:?}");
+            }
+        }
+        // A provider that reports what it used has made the answer.
+        let usage = tokens(1, 2);
+        for (end, ending) in [
+            (ResponseEnd::Complete, Completeness::Whole),
+            (ResponseEnd::Interrupted, Completeness::Partial),
+            (ResponseEnd::STOPPED_WAITING, Completeness::Partial),
+        ] {
+            let settled = settled_as(report(ReportedUsage::Usage(usage)), limit, end);
+            assert_eq!(settled, Ok((Some(with_characters(usage)), ending)), "{end:?}");
+        }
+        // Without characters that were sent, a call of which nothing was reported.
+        for (end, settled) in [
+            (ResponseEnd::Complete, Ok((None, Completeness::Whole))),
+            (ResponseEnd::CALLER_GONE, Ok((None, Completeness::GivenUp(CallerGone)))),
+            (ResponseEnd::Interrupted, Err(ProviderGone)),
+        ] {
+            let nothing = report(ReportedUsage::Nothing);
+            assert_eq!(settled_as(nothing, UsageLimit::default(), end), settled, "{end:?}");
         }
     }
 
@@ -373,6 +482,16 @@ mod tests {
         let answer = |attempt, _: &Settled| if attempt < 5_000 { unavailable() } else { Ok(()) };
         assert_eq!(submitted.settle(answer).await, Ok(()));
         assert_eq!(submitted.all(), vec![metered(); 5_001]);
+    }
+
+    #[tokio::test]
+    async fn why_a_call_failed_that_was_to_be_metered_is_passed_on() {
+        for unmetered in [None, Some(FailureReason::UsageInvalid)] {
+            let (call, stop) = ((RequestId::new(ulid::Ulid::nil()), &metered()), CancellationToken::new());
+            let submit = |_, _| async move { Ok(unmetered) };
+            let settled = settle_or_fail(call, None, &Counter::default(), stop, submit).await;
+            assert_eq!(settled, Ok(unmetered));
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -60,7 +60,8 @@ pub enum Completeness {
     /// It was complete, but could not be read for its usage. On a managed provider key it is charged its hold.
     Unread,
     /// The gateway closed the provider's connection before the usage of the output was reported: the caller had left, a
-    /// timeout had passed, or the gateway stopped. On a managed provider key the call is charged its hold. On the caller's
+    /// timeout had passed, or the gateway stopped. Or the usage of the output may stand in what could not be read of a
+    /// complete response. On a managed provider key the call is charged its hold. On the caller's
     /// own, if nothing was reported, it fails for this reason; but a response that its caller left counts as a call, where
     /// the meter counts calls.
     GivenUp(FailureReason),
@@ -140,7 +141,8 @@ pub struct SettleRequest {
 }
 
 impl SettleRequest {
-    fn failed(&self, open: &state::AdmittedRequest, failed: &Failed) -> Decision<()> {
+    fn failed(&self, open: &state::AdmittedRequest, failed: &Failed) -> Decision<Option<FailureReason>> {
+        let unmetered = matches!(self.settled, Settled::Metered(_)).then_some(failed.reason);
         let event = Event::from(Box::new(RequestFailed {
             request_id: self.request_id,
             parties: open.parties(),
@@ -152,7 +154,7 @@ impl SettleRequest {
             model: failed.model.clone(),
             spend_key: open.opened.spend_key,
         }));
-        Decision::append(open.merchant_id, self.now, vec![event], ())
+        Decision::append(open.merchant_id, self.now, vec![event], unmetered)
     }
 
     /// Settles a metered call: prices it, debits the wallets and releases the hold.
@@ -162,7 +164,7 @@ impl SettleRequest {
         open: &state::AdmittedRequest,
         metered: &Metered,
         fees: Fees,
-    ) -> Result<Decision<()>, DecideError> {
+    ) -> Result<Decision<Option<FailureReason>>, DecideError> {
         let opened = &*open.opened;
         let parties = open.parties();
         let position = tier_position(states, open)?;
@@ -234,7 +236,7 @@ impl SettleRequest {
         let draw = Draw::from(merchant, on_merchant, CreditScope::All)?;
         events.extend(self.debit(parties.merchant_wallet_id, None, draw)?);
         events.extend(self.automatic_payments(states, open, meter_id, overrun, &events)?);
-        Ok(Decision::append(open.merchant_id, self.now, events, ()))
+        Ok(Decision::append(open.merchant_id, self.now, events, None))
     }
 
     fn metered_plausibly(
@@ -242,7 +244,7 @@ impl SettleRequest {
         states: &StateCache,
         open: &state::AdmittedRequest,
         metered: &Metered,
-    ) -> Result<Decision<()>, DecideError> {
+    ) -> Result<Decision<Option<FailureReason>>, DecideError> {
         if metered.ending == Completeness::Implausible {
             return Err(money::Error::OutOfRange.into());
         }
@@ -258,7 +260,7 @@ impl SettleRequest {
         states: &StateCache,
         open: &state::AdmittedRequest,
         metered: &Metered,
-    ) -> Result<Decision<()>, DecideError> {
+    ) -> Result<Decision<Option<FailureReason>>, DecideError> {
         let failed = || Ok(self.failed(open, &metered.failed(FailureReason::UsageInvalid)));
         if !charges_hold(&open.opened) {
             return failed();
@@ -408,9 +410,11 @@ fn counts_as_a_call(
 }
 
 impl Command for SettleRequest {
-    type Outcome = ();
+    /// Why a call fails that was to be metered. `None` for one that ends as it was to end: on the wire that is the outcome
+    /// without a value, as releases before gave it and read it.
+    type Outcome = Option<FailureReason>;
 
-    fn decide(&self, states: &StateCache) -> Result<Decision<()>, DecideError> {
+    fn decide(&self, states: &StateCache) -> Result<Decision<Option<FailureReason>>, DecideError> {
         let open = states.request(self.request_id)?.ok_or(RequestRefusal::NotOpen)?;
         match &self.settled {
             Settled::Metered(

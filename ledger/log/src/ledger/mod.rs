@@ -21,6 +21,7 @@ use farthing_core::command::wire::WireCommand;
 use farthing_core::command::{
     Command, OpenAgain, OpenRequest, Opened, Refusal, RequestRefusal, SettleRequest,
 };
+use farthing_core::event::FailureReason;
 use farthing_core::idempotency::{Claim, ClaimId};
 use farthing_core::ids::MerchantId;
 use farthing_core::partition::{Partition, Partitions};
@@ -289,7 +290,7 @@ impl Ledger {
     /// open the call a second time.
     pub async fn end_abandoned(&self, partition: Partition, command: SettleRequest) -> Result<(), Error> {
         self.recent_calls.end(command.request_id);
-        self.submit(partition, command).await
+        self.submit(partition, command).await.map(|_| ())
     }
 
     /// Opens a call: returns as soon as this is decided, also at another gateway. If the answer of that gateway is lost,
@@ -360,13 +361,15 @@ impl Ledger {
     ///
     /// It may be submitted again after any error: a call ends once, and succeeds if it ended by this very settlement.
     /// `may_have_ended` remembers, from one submission to the next, that an answer was lost.
+    ///
+    /// Returns why a call failed that was to be metered. A leader of the release before does not say so.
     pub async fn settle(
         &self,
         partition: Partition,
         command: SettleRequest,
         closing: Option<(ClaimId, ClaimEnd)>,
         may_have_ended: &AtomicBool,
-    ) -> Result<(), Error> {
+    ) -> Result<Option<FailureReason>, Error> {
         let (request_id, command) = (command.request_id, Arc::new(command));
         // Whoever waits for the opening may confirm it between the refusal of the settlement and the look at it here.
         let was_unconfirmed = self.unconfirmed.contains(request_id);
@@ -388,7 +391,7 @@ impl Ledger {
         command: &Arc<SettleRequest>,
         closing: Option<&(ClaimId, ClaimEnd)>,
         may_have_ended: &AtomicBool,
-    ) -> Result<(), Error> {
+    ) -> Result<Option<FailureReason>, Error> {
         let request_id = command.request_id;
         let ended = self
             .at_leader(partition, |leader| async {
@@ -407,15 +410,13 @@ impl Ledger {
         if let Err(Error::Unknown(_)) = &ended {
             may_have_ended.store(true, Ordering::Relaxed);
         }
-        match ended {
-            Err(Error::Refused(Refusal::Request(RequestRefusal::NotOpen)))
-                if may_have_ended.load(Ordering::Relaxed)
-                    && settled::is_settled(&*self.log, partition, command).await? =>
-            {
-                Ok(())
-            }
-            ended => ended,
+        if let Err(Error::Refused(Refusal::Request(RequestRefusal::NotOpen))) = &ended
+            && may_have_ended.load(Ordering::Relaxed)
+            && let Some(end) = settled::end_by(&*self.log, partition, command).await?
+        {
+            return Ok(settled::outcome(&command.settled, &end));
         }
+        ended
     }
 
     /// As [`Self::submit`], for this merchant and under `claim`, if this gateway leads `partition`; otherwise [`Error::Moved`]. The command is

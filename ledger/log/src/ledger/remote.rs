@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use farthing_core::command::wire::{self, WireCommand};
 use farthing_core::command::{OpenRequest, Opened, SettleRequest};
+use farthing_core::event::FailureReason;
 use farthing_core::idempotency::{Claim, ClaimId};
 use farthing_core::ids::MerchantId;
 use farthing_core::partition::Partition;
@@ -125,7 +126,7 @@ impl Ledger {
         command: SettleRequest,
         closing: Option<(ClaimId, ClaimEnd)>,
         may_have_ended: &AtomicBool,
-    ) -> Result<(), Error> {
+    ) -> Result<Option<FailureReason>, Error> {
         let request_id = command.request_id;
         let work = match closing {
             None => Work::Settle(command.into()),

@@ -96,14 +96,22 @@ impl CallLog for ReadPool {
     }
 }
 
-/// Whether the call has ended as `command` ends it.
-pub(super) async fn is_settled(
+/// The event that ended the call, if `command` ended it.
+pub(super) async fn end_by(
     log: &dyn CallLog,
     partition: Partition,
     command: &SettleRequest,
-) -> Result<bool, Error> {
+) -> Result<Option<Event>, Error> {
     let end = log.end_of(partition, command.request_id).await?;
-    Ok(end.is_some_and(|end| is_end(&command.settled, &end)))
+    Ok(end.filter(|end| is_end(&command.settled, end)))
+}
+
+/// The outcome of a settlement as `settled` that appended this event: why a call failed that was to be metered.
+pub(super) fn outcome(settled: &Settled, end: &Event) -> Option<FailureReason> {
+    match (settled, end) {
+        (Settled::Metered(_), Event::Request(RequestEvent::Failed(failed))) => Some(failed.reason),
+        (Settled::Metered(_) | Settled::Failed(_), _) => None,
+    }
 }
 
 /// The parts of the lines of two events of a call.
@@ -208,18 +216,21 @@ mod tests {
         };
         let given_up = Completeness::GivenUp(CallerGone);
         let ours = Some("a response");
-        for (settled, event) in [
-            (metered(200, Completeness::Whole), metered_event()),
-            (metered(200, given_up), metered_event()),
-            (metered(200, Completeness::Whole), failed_event(UsageInvalid, Some(200), ours)),
-            (metered(200, given_up), failed_event(CallerGone, Some(200), ours)),
-            (metered(0, given_up), failed_event(CallerGone, None, None)),
-            (metered(0, Completeness::GivenUp(ProviderTimeout)), failed_event(ProviderTimeout, None, None)),
-            (failed(ProviderStatus, Some(500)), failed_event(ProviderStatus, Some(500), ours)),
-            (failed(ProviderGone, None), failed_event(ProviderGone, None, None)),
-            (failed(Abandoned, None), failed_event(Abandoned, None, None)),
+        let timed_out = Completeness::GivenUp(ProviderTimeout);
+        let whole = Completeness::Whole;
+        for (settled, event, unmetered) in [
+            (metered(200, whole), metered_event(), None),
+            (metered(200, given_up), metered_event(), None),
+            (metered(200, whole), failed_event(UsageInvalid, Some(200), ours), Some(UsageInvalid)),
+            (metered(200, given_up), failed_event(CallerGone, Some(200), ours), Some(CallerGone)),
+            (metered(0, given_up), failed_event(CallerGone, None, None), Some(CallerGone)),
+            (metered(0, timed_out), failed_event(ProviderTimeout, None, None), Some(ProviderTimeout)),
+            (failed(ProviderStatus, Some(500)), failed_event(ProviderStatus, Some(500), ours), None),
+            (failed(ProviderGone, None), failed_event(ProviderGone, None, None), None),
+            (failed(Abandoned, None), failed_event(Abandoned, None, None), None),
         ] {
             assert!(is_end(&settled, &event), "{settled:?} became {event:?}");
+            assert_eq!(outcome(&settled, &event), unmetered, "{settled:?} became {event:?}");
         }
     }
 

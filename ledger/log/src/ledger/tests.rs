@@ -321,7 +321,7 @@ async fn a_settlement_that_was_refused_before_its_call_was_opened_again_is_submi
     let may_have_ended = AtomicBool::new(false);
     let settled = ledger.settle(PARTITION, settlement, None, &may_have_ended);
     let (settled, confirmed) = tokio::join!(settled, early.durable());
-    assert_eq!((settled, confirmed), (Ok(()), Ok(opened())));
+    assert_eq!((settled, confirmed), (Ok(None), Ok(opened())));
     let asked = peers.asked.lock().unwrap();
     let asked: Vec<_> = asked.iter().map(|(_, request)| &request.work).collect();
     assert!(

@@ -15,6 +15,8 @@ pub(crate) struct UsageReport {
     pub(crate) reported: ReportedUsage,
     /// Whether the stream has so far reported only the usage that it begins with, as Anthropic's do.
     pub(crate) is_preliminary: bool,
+    /// Whether the rest of the answer could not be read.
+    pub(crate) is_partly_read: bool,
     /// The text of the last `usage`.
     pub(crate) raw_usage: Option<String>,
     pub(crate) response_id: Option<String>,
@@ -53,12 +55,15 @@ pub(super) struct Findings {
     members: u64,
     /// Whether there were more members than were to be read.
     has_too_many: bool,
+    /// Whether the answer is sound, an image or a film, by its media type.
+    is_media: bool,
 }
 
 impl Findings {
     pub(super) fn new(shape: Shape, content_type: &str) -> Self {
         Self {
             shape,
+            is_media: is_media(content_type),
             framing: Framing::of(content_type, shape.selection()),
             counts: TokenCounts::default(),
             has_first_usage_alone: false,
@@ -101,6 +106,7 @@ impl Findings {
             streamed_text,
             members,
             has_too_many,
+            is_media: _,
         } = self;
         if let (Some(text), Framing::Json(..) | Framing::Events(..)) = (streamed_text, &*framing) {
             text.feed(bytes);
@@ -141,9 +147,9 @@ impl Findings {
         self.counts.is_invalid() || self.has_too_many
     }
 
-    /// Whether the answer so far ends within a document.
+    /// Whether the answer so far ends within a document. What is no JSON has brackets by chance, and no documents.
     pub(super) fn is_within_document(&self) -> bool {
-        self.framing.is_within_document()
+        !self.is_media && !self.framing.is_of_another_form() && self.framing.is_within_document()
     }
 
     /// The facts of an answer that was read so far.
@@ -157,12 +163,12 @@ impl Findings {
             {
                 ReportedUsage::Unread
             }
-            (ReportedUsage::Usage(_), Extent::Partial) if is_preliminary => ReportedUsage::Unread,
             (reported, Extent::Whole | Extent::Partial) => reported,
         };
         UsageReport {
             reported,
             is_preliminary,
+            is_partly_read: extent == Extent::Partial,
             raw_usage: self.raw_usage,
             response_id: self.response_id,
             model: self.model,
@@ -170,6 +176,12 @@ impl Findings {
             streamed_text: self.streamed_text.as_ref().map_or(0, |text| text.bytes()),
         }
     }
+}
+
+/// Whether the media type is one of sound, images or films.
+fn is_media(content_type: &str) -> bool {
+    let kind = content_type.split('/').next().unwrap_or_default().trim();
+    ["audio", "image", "video"].iter().any(|media| kind.eq_ignore_ascii_case(media))
 }
 
 fn replace<T>(known: &mut Option<T>, found: Option<T>) {
@@ -221,6 +233,37 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_ends_within_a_document_only_if_it_is_one_of_json() {
+        let partial_message = String::from_utf8_lossy(&message(3, b"{}")[..10]).into_owned();
+        for (content_type, body, is_within) in [
+            (JSON, r#"{"usage":{"tokens":1}}"#, false),
+            (JSON, r#"{"usage":{"tokens":1}"#, true),
+            (JSON, "\u{feff} [{}", true),
+            ("", "{", true),
+            ("text/plain; charset=utf-8", r#"{"text":"half"#, true),
+            // Brackets in a text, and in what is no text.
+            (JSON, "Sorry {", false),
+            ("text/plain", "I see (and [hear", false),
+            ("text/html", "<script>if (a) {", false),
+            ("application/octet-stream", "\u{1}\u{2}{[", false),
+            ("audio/mpeg", "ID3{", false),
+            ("audio/pcm", "{{[", false),
+            ("Image/PNG", "[", false),
+            ("video/mp4", "{", false),
+            (EVENTS, "data: {\"a\":1}\n\n", false),
+            (EVENTS, "data: {\"a\":", true),
+            (EVENTS, "<html>{", false),
+            (MESSAGES, partial_message.as_str(), true),
+        ] {
+            for piece in [1, 1000] {
+                let mut findings = Findings::new(Shape::Standard, content_type);
+                body.as_bytes().chunks(piece).for_each(|bytes| findings.feed(bytes, 100));
+                assert_eq!(findings.is_within_document(), is_within, "{content_type} {body:?}");
+            }
+        }
+    }
+
+    #[test]
     fn the_usage_that_a_stream_begins_with_is_preliminary_until_another_follows() {
         type Frame = fn(&str) -> Vec<u8>;
         let plain = |document: &str| document.as_bytes().to_vec();
@@ -244,8 +287,9 @@ mod tests {
                 }
                 let report = findings.report(extent);
                 assert_eq!(report.is_preliminary, is_preliminary, "{content_type} {documents:?}");
-                let is_unread = report.reported == ReportedUsage::Unread;
-                assert_eq!(is_unread, is_preliminary && extent == Extent::Partial, "{documents:?}");
+                assert_eq!(report.is_partly_read, extent == Extent::Partial, "{documents:?}");
+                // What it reported counts, however far it was read.
+                assert!(matches!(report.reported, ReportedUsage::Usage(_)), "{report:?}");
             }
         }
     }

@@ -54,7 +54,7 @@ const LONG_TURN: TurnSize = TurnSize { wire: 16 * 1024, decoded: 256 * 1024 };
 pub(crate) struct Reading {
     /// The facts that it reports.
     pub(crate) report: UsageReport,
-    /// Whether it ends within a document. Of one that cannot be read on, nothing is known.
+    /// Whether it ends within a document of JSON. Of one that cannot be read on, nothing is known.
     pub(crate) is_within_document: bool,
 }
 
@@ -70,6 +70,7 @@ impl Reading {
         let report = UsageReport {
             reported,
             is_preliminary: false,
+            is_partly_read: true,
             raw_usage: None,
             response_id: None,
             model: None,

@@ -35,7 +35,7 @@ use super::{
     SettleRequest, SpendKeySnapshot, StartSubscription, Started, Timed, UpdateCustomer, UpdateMeter,
     UpdatePlan, UpdateSpendKey, UpdateSubscription, UpdateWebhook,
 };
-use crate::event::CheckoutSessionCreated;
+use crate::event::{CheckoutSessionCreated, FailureReason};
 use crate::ids::{MerchantId, PaymentId};
 use crate::state::{Meter, StateCache, Webhook};
 
@@ -190,7 +190,7 @@ commands! {
     };
     RotateSpendKey = "rotate_spend_key" => SpendKeySnapshot;
     SetAutopay = "set_autopay" => ();
-    SettleRequest = "settle_request" => (), |_| None;
+    SettleRequest = "settle_request" => Option<FailureReason>, |_| None;
     StartSubscription = "start_subscription" => Started;
     UpdateCustomer = "update_customer" => ();
     UpdateMeter = "update_meter" => Box<Meter>;

@@ -17,15 +17,15 @@ use crate::command::{
     AutopayEdits, BundleEdit, Caller, CompleteCheckoutSession, CompletePayment, CreateCheckoutCustomer,
     CreateCheckoutSession, CreatePlan, CreateSpendKey, CreateWebhook, CreatedCustomer, CreditTarget,
     CreditWallet, Credited, CustomerRef, DefineMeter, DeleteCustomer, DeleteMeter, DeletePlan,
-    DeleteSpendKey, DeleteWebhook, Edit, MeterRef, NewBundle, Offered, Opened, Paid, PayCheckoutSession,
-    Payee, PlanEdits, Purchase, RegisterMerchant, ReportRequest, Reported, RevokeSecretKey, Revoker,
-    RotateSpendKey, SetAutopay, SettleRequest, Settled, Slug, SpendKeyEdits, StartSubscription, Started,
-    SubscriptionEdit, Timed, UpdateCustomer, UpdateMeter, UpdatePlan, UpdateSpendKey, UpdateSubscription,
-    UpdateWebhook, WalletShortfall,
+    DeleteSpendKey, DeleteWebhook, Edit, MeterRef, NewBundle, Offered, OfferedTopUp, Opened, Paid,
+    PayCheckoutSession, Payee, PlanEdits, Purchase, RegisterMerchant, ReportRequest, Reported,
+    RevokeSecretKey, Revoker, RotateSpendKey, SetAutopay, SettleRequest, Settled, Slug, SpendKeyEdits,
+    StartSubscription, Started, SubscriptionEdit, Timed, UpdateCustomer, UpdateMeter, UpdatePlan,
+    UpdateSpendKey, UpdateSubscription, UpdateWebhook, WalletShortfall,
 };
 use crate::event::{
-    CheckoutMode, ContactPart, Cycle, DeclineReason, Hold, RateLimit, RequestShape, SpendKeyStatus,
-    SpendLimit, Topic,
+    CheckoutMode, ContactPart, Cycle, DeclineReason, FailureReason, Hold, RateLimit, RequestShape,
+    SpendKeyStatus, SpendLimit, Topic,
 };
 use crate::hold_scope::CreditScope;
 use crate::ids::CreditId;
@@ -111,7 +111,9 @@ pub(super) fn exchanges() -> Exchanges {
             [Some(PAYMENT), None],
         );
     }
-    for offered in [None, Some(Offered { price: Amount::ZERO, credit: dollars("1") })] {
+    let top_up = OfferedTopUp { price: dollars("2"), credit: dollars("3") };
+    let plan = |auto_top_up| Some(Offered { price: Amount::ZERO, credit: dollars("1"), auto_top_up });
+    for offered in [None, plan(None), plan(Some(top_up))] {
         all.add(
             CompleteCheckoutSession {
                 merchant_id: MERCHANT,
@@ -336,7 +338,11 @@ pub(super) fn exchanges() -> Exchanges {
         [()],
     );
     for settled in [Settled::Metered(metered()), Settled::Failed(failed())] {
-        all.add(SettleRequest { request_id: REQUEST, settled, now: now() }, AnyOutcome::SettleRequest, [()]);
+        all.add(
+            SettleRequest { request_id: REQUEST, settled, now: now() },
+            AnyOutcome::SettleRequest,
+            [None, Some(FailureReason::UsageInvalid)],
+        );
     }
     all.add(
         StartSubscription {

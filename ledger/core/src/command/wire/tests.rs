@@ -152,6 +152,18 @@ fn an_answer_to_another_command_or_an_unknown_refusal_is_an_error() {
     }
 }
 
+/// Gateways of the release before answer a settlement without a value, and read no other answer. They take any other for a
+/// lost one, and look for the end of the call in the log.
+#[test]
+fn the_usual_answer_to_a_settlement_has_no_value() {
+    for (outcome, written) in
+        [(None, r#"{"Ok":null}"#), (Some(FailureReason::UsageInvalid), r#"{"Ok":"usage_invalid"}"#)]
+    {
+        assert_eq!(encode_answer(&Ok(AnyOutcome::SettleRequest(outcome))), written);
+        assert_eq!(decode_answer::<SettleRequest>(written).unwrap(), Ok(outcome));
+    }
+}
+
 #[test]
 fn debug_output_shows_no_personal_data_and_no_whole_hash() {
     for command in exchanges().commands {

@@ -238,7 +238,7 @@ impl Client {
             let result = asked.run(settle).await;
             self.noted(result.as_ref().err()).await;
             let is_over = !may_succeed_later(&result);
-            let answer = result.map_or_else(|error| failed(&error), |()| Answer::Done(None));
+            let answer = result.map_or_else(|error| failed(&error), |_| Answer::Done(None));
             self.book.note(&end.fact(request_id), answer.clone());
             if answer == Answer::Unknown {
                 return answer;
@@ -260,7 +260,7 @@ impl Client {
         if !may_succeed_later(&result) {
             self.book.entries().in_flight.remove(&request_id);
         }
-        let answer = result.map_or_else(|error| failed(&error), |()| Answer::Done(None));
+        let answer = result.map_or_else(|error| failed(&error), |_| Answer::Done(None));
         self.book.note(&failed_call(request_id), answer);
     }
 }
