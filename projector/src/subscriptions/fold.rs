@@ -273,6 +273,7 @@ mod tests {
                 cycle: cycle(1),
                 granted: amount("5"),
                 payment_id: None,
+                outlasts: None,
             })),
         ];
         let batch: SubscriptionBatch = sample::fold(events);

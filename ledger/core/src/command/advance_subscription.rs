@@ -112,19 +112,27 @@ impl Next {
     }
 
     /// The events that start the cycle.
-    pub(super) fn renewed(self, subscription: &Subscription, payment_id: Option<PaymentId>) -> Vec<Event> {
+    pub(super) fn renewed(
+        self,
+        states: &StateCache,
+        subscription: &Subscription,
+        payment_id: Option<PaymentId>,
+    ) -> Result<Vec<Event>, DecideError> {
+        let subscriber = subscription.subscriber;
+        let wallet = states.wallet(subscriber.wallet_id)?.expect("a subscriber has a wallet");
         let pending = subscription.outlasting(self.plan_id, self.cycle.end);
         let revision = subscription.revision + 1;
         let settings = settings_after(subscription, revision, (self.plan_id, &self.terms), pending, None);
         let renewed = Event::from(Box::new(SubscriptionRenewed {
-            subscriber: subscription.subscriber,
+            subscriber,
             plan_id: self.plan_id,
             granted: self.terms.included_credit,
             terms: self.terms,
             cycle: self.cycle,
             payment_id,
+            outlasts: subscription.renewed_during(wallet.upgrade_payment_id, self.plan_id),
         }));
-        [renewed].into_iter().chain(settings).collect()
+        Ok([renewed].into_iter().chain(settings).collect())
     }
 }
 
@@ -145,6 +153,7 @@ pub(super) fn unpaid(
         cycle_number: subscription.cycle.number + 1,
         attempt,
         payment_id,
+        awaits: None,
         retry_at,
     })];
     if attempt > RETRIES {
@@ -153,14 +162,14 @@ pub(super) fn unpaid(
     Ok(events)
 }
 
-/// When a paid renewal that is due `now` looks again whether the open payment of an upgrade has ended; `None` if it does not
-/// wait for one. An accepted upgrade begins a cycle of its own, and the renewal would be paid in vain. A payment that stays
+/// The open payment of an upgrade whose end a paid renewal that is due `now` waits for, and when it looks again; `None` if it
+/// does not wait. An accepted upgrade begins a cycle of its own, and the renewal would be paid in vain. A payment that stays
 /// open does not hold up renewals. The time between two looks doubles.
 fn awaited_upgrade(
     states: &StateCache,
     subscription: &Subscription,
     now: DateTime<Utc>,
-) -> Result<Option<DateTime<Utc>>, DecideError> {
+) -> Result<Option<(PaymentId, DateTime<Utc>)>, DecideError> {
     let subscriber = subscription.subscriber;
     let wallet = states.wallet(subscriber.wallet_id)?.expect("a subscriber has a wallet");
     let Some(payment_id) = wallet.upgrade_payment_id else { return Ok(None) };
@@ -172,7 +181,7 @@ fn awaited_upgrade(
     }
     let next_look = now.checked_add_signed(open_for.max(LOOKS_AGAIN_AFTER));
     let last_look = open.requested_at.checked_add_signed(UPGRADE_AWAITED);
-    Ok(next_look.zip(last_look).map(|(next, last)| next.min(last)))
+    Ok(next_look.zip(last_look).map(|(next, last)| (payment_id, next.min(last))))
 }
 
 impl AdvanceSubscription {
@@ -216,15 +225,16 @@ impl AdvanceSubscription {
     ) -> Result<(Vec<Event>, Advanced), DecideError> {
         let next = Next::of(states, subscription, attempt, now)?;
         if next.terms.is_free() {
-            return Ok((next.renewed(subscription, None), Advanced::Done));
+            return Ok((next.renewed(states, subscription, None)?, Advanced::Done));
         }
         let subscriber = subscription.subscriber;
-        if let Some(retry_at) = awaited_upgrade(states, subscription, now)? {
+        if let Some((awaited, retry_at)) = awaited_upgrade(states, subscription, now)? {
             let waits = RenewalFailed {
                 subscriber,
                 cycle_number: subscription.cycle.number + 1,
                 attempt: attempt - 1,
                 payment_id: None,
+                awaits: Some(awaited),
                 retry_at,
             };
             return Ok((vec![Event::from(waits)], Advanced::Done));
@@ -335,6 +345,7 @@ mod tests {
             auto_top_up_bundle_id: None,
             auto_top_up_chosen: None,
             pending_change: None,
+            outlasts: None,
             revision: 0,
             due_ms: None,
         }

@@ -13,8 +13,8 @@ use super::start_subscription::Start;
 use super::update_subscription::settings_after;
 use crate::event::{
     BundlePurchased, CheckoutSessionCompleted, DeclineReason, Event, PaymentDeclined, PaymentMethodAdded,
-    PaymentRequested, PaymentSucceeded, PaymentVoided, PendingChange, Purpose, Subscriber,
-    SubscriptionUpgraded, WalletCredited,
+    PaymentRequested, PaymentSucceeded, PaymentVoided, Purpose, Subscriber, SubscriptionUpgraded,
+    WalletCredited,
 };
 use crate::ids::{CreditId, PaymentId, SubscriptionId};
 use crate::plan::BillingCycle;
@@ -144,10 +144,7 @@ impl CompletePayment {
                 let revision = active.revision + 1;
                 let paid_by = Some(payment.payment_method_id);
                 let cycle = BillingCycle::of(terms.billing_interval, now, 0);
-                // A change that was requested before the payment is taken back.
-                let outlasts = active.pending_change.as_ref().and_then(PendingChange::outlasts);
-                let is_kept = outlasts == Some(self.payment_id);
-                let pending = if is_kept { active.outlasting(*plan_id, cycle.end) } else { None };
+                let pending = active.outlasting_upgrade(self.payment_id, *plan_id, cycle.end);
                 let settings = settings_after(active, revision + 1, (*plan_id, terms), pending, paid_by);
                 let upgraded = Event::from(Box::new(SubscriptionUpgraded {
                     subscriber: active.subscriber,
@@ -164,12 +161,9 @@ impl CompletePayment {
             }
             Purpose::Renewal { subscription_id, plan_id, terms, attempt, .. } => {
                 let renewing = subscription(*subscription_id)?.filter(|found| self.pays_for(found));
-                let renewed = renewing.map(|found| {
-                    let next =
-                        Next::on(*plan_id, (**terms).clone(), found, *attempt, (open.requested_at, now));
-                    next.renewed(found, Some(self.payment_id))
-                });
-                Ok(renewed)
+                let Some(found) = renewing else { return Ok(None) };
+                let next = Next::on(*plan_id, (**terms).clone(), found, *attempt, (open.requested_at, now));
+                Ok(Some(next.renewed(states, found, Some(self.payment_id))?))
             }
         }
     }

@@ -113,6 +113,8 @@ mod tests {
             ("subscription.updated", "subscription.updated.v1.outlasting.json"),
             ("subscription.started", "subscription.started.v1.chosen.json"),
             ("subscription.updated", "subscription.updated.v1.chosen.json"),
+            ("subscription.renewed", "subscription.renewed.v1.outlasting.json"),
+            ("subscription.renewal_failed", "subscription.renewal_failed.v1.awaiting.json"),
         ] {
             let golden = std::fs::read_to_string(folder.join(file)).unwrap();
             let event = decode(kind, 1, &golden).unwrap();

@@ -177,6 +177,10 @@ pub struct SubscriptionRenewed {
     pub granted: Amount,
     /// The payment for the cycle; `None` if the plan is free.
     pub payment_id: Option<PaymentId>,
+    /// The payment of an upgrade that is still open, if the plan was chosen while it was. After that upgrade, the
+    /// subscription moves to this plan again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outlasts: Option<PaymentId>,
 }
 
 /// A subscription moved to a more expensive plan. A new cycle starts at once and anchors the following ones. The
@@ -268,10 +272,14 @@ pub struct RenewalFailed {
     pub subscriber: Subscriber,
     /// The number of the unpaid cycle since the anchor.
     pub cycle_number: u32,
-    /// Counts the attempts at this cycle, from 1; 0 if the first one waits for the payment of an upgrade.
+    /// Counts the attempts at this cycle, from 1. If the next one waits: those made so far, 0 before the first.
     pub attempt: u32,
     /// The failed payment; `None` if there was no payment method, or if the attempt waits.
     pub payment_id: Option<PaymentId>,
+    /// The payment of an upgrade that the next attempt waits for; `None` if an attempt failed. Programs that did not
+    /// record it left it out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub awaits: Option<PaymentId>,
     /// When the payment is tried again.
     pub retry_at: DateTime<Utc>,
 }

@@ -8,7 +8,8 @@ use serde_json::Value;
 
 use crate::release::{self, Change};
 
-/// The shape of this program's states. Increment it with every change of a stored form or of a fold.
+/// The shape of this program's states. Increment it with every change of a stored form or of a fold. Changes between two
+/// releases share one number.
 const SHAPE: i16 = 3;
 
 /// The generation of this program's states. Set it to the new [`SHAPE`] when the same events fold to other states than

@@ -55,6 +55,9 @@ pub struct Subscription {
     pub auto_top_up_chosen: Option<bool>,
     /// The change at the end of the cycle.
     pub pending_change: Option<PendingChange>,
+    /// See [`SubscriptionRenewed::outlasts`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outlasts: Option<PaymentId>,
     /// The number of its changes.
     pub revision: u32,
     /// When the subscription is due, in milliseconds of Unix time; read by the scheduler. Always equals
@@ -80,14 +83,17 @@ pub enum SubscriptionChange {
 }
 
 impl Subscription {
-    /// The bundle that auto top-up buys after a move to another plan with these `terms`: that plan's, unless the
-    /// subscriber turned auto top-up off. If the log does not say who chose the setting, it was turned off where the
-    /// present plan has a default.
-    pub fn auto_top_up_on(&self, terms: &PlanTerms) -> Option<CreditBundleId> {
+    /// Whether the subscriber turned auto top-up off. If the log does not say who chose the setting, it was turned off
+    /// where the present plan has a default.
+    pub(crate) fn turned_auto_top_up_off(&self) -> bool {
         let has_default = self.terms.default_auto_top_up_bundle_id.is_some();
-        let turned_off =
-            self.auto_top_up_bundle_id.is_none() && self.auto_top_up_chosen.unwrap_or(has_default);
-        terms.default_auto_top_up_bundle_id.filter(|_| !turned_off)
+        self.auto_top_up_bundle_id.is_none() && self.auto_top_up_chosen.unwrap_or(has_default)
+    }
+
+    /// The bundle that auto top-up buys after a move to another plan with these `terms`: that plan's, unless the
+    /// subscriber turned auto top-up off.
+    pub fn auto_top_up_on(&self, terms: &PlanTerms) -> Option<CreditBundleId> {
+        terms.default_auto_top_up_bundle_id.filter(|_| !self.turned_auto_top_up_off())
     }
 
     /// When the subscription is due: the end of the cycle or the next attempt to pay.
@@ -119,6 +125,38 @@ impl Subscription {
         }
     }
 
+    /// The change that is pending after an upgrade to this plan that `payment_id` paid: one that was requested while that
+    /// payment was open. If a downgrade of that time was made meanwhile, it is made again at the end of the new cycle.
+    pub(crate) fn outlasting_upgrade(
+        &self,
+        payment_id: PaymentId,
+        plan_id: PlanId,
+        effective_at: DateTime<Utc>,
+    ) -> Option<PendingChange> {
+        let outlasts = Some(payment_id);
+        match &self.pending_change {
+            Some(pending) if pending.outlasts() == outlasts => self.outlasting(plan_id, effective_at),
+            None if self.outlasts == outlasts && self.plan_id != plan_id => {
+                let (plan_id, terms) = (self.plan_id, Box::new(self.terms.clone()));
+                Some(PendingChange::Downgrade { effective_at, plan_id, terms, outlasts })
+            }
+            // A change that was requested before the payment is taken back.
+            Some(_) | None => None,
+        }
+    }
+
+    /// [`SubscriptionRenewed::outlasts`] of a cycle on this plan that starts while the payment of an upgrade is `open`.
+    pub(crate) fn renewed_during(&self, open: Option<PaymentId>, plan_id: PlanId) -> Option<PaymentId> {
+        let chosen_during = match &self.pending_change {
+            Some(PendingChange::Downgrade { plan_id: wanted, outlasts, .. }) if *wanted == plan_id => {
+                *outlasts
+            }
+            Some(_) | None if self.plan_id == plan_id => self.outlasts,
+            Some(_) | None => None,
+        };
+        chosen_during.filter(|chosen_during| open == Some(*chosen_during))
+    }
+
     /// Returns the subscription with [`Subscription::due_ms`] updated.
     pub(super) fn scheduled(mut self) -> Self {
         self.due_ms = self.due_at().map(|at| at.timestamp_millis());
@@ -147,6 +185,7 @@ impl Subscription {
             }
             SubscriptionChange::Renew(event) => {
                 self.pending_change = self.outlasting(event.plan_id, event.cycle.end);
+                self.outlasts = event.outlasts;
                 self.plan_id = event.plan_id;
                 self.terms = event.terms;
                 self.cycle = event.cycle;
@@ -163,6 +202,7 @@ impl Subscription {
                 self.cycle = event.cycle;
                 self.phase = Phase::Running;
                 self.pending_change = None;
+                self.outlasts = None;
                 self.payment_method_id = event.payment_method_id.or(self.payment_method_id);
             }
         }

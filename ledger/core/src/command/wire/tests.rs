@@ -155,13 +155,23 @@ fn an_answer_to_another_command_or_an_unknown_refusal_is_an_error() {
 /// Gateways of the release before answer a settlement without a value, and read no other answer. They take any other for a
 /// lost one, and look for the end of the call in the log.
 #[test]
-fn the_usual_answer_to_a_settlement_has_no_value() {
-    for (outcome, written) in
-        [(None, r#"{"Ok":null}"#), (Some(FailureReason::UsageInvalid), r#"{"Ok":"usage_invalid"}"#)]
-    {
-        assert_eq!(encode_answer(&Ok(AnyOutcome::SettleRequest(outcome))), written);
+fn the_answer_to_the_settlement_of_a_peer_has_no_value_and_is_read_with_and_without_one() {
+    for (outcome, written) in [
+        (None, r#"{"Ok":null}"#),
+        (Some(FailureReason::UsageInvalid), r#"{"Ok":"usage_invalid"}"#),
+        (Some(FailureReason::Abandoned), r#"{"Ok":"abandoned"}"#),
+    ] {
         assert_eq!(decode_answer::<SettleRequest>(written).unwrap(), Ok(outcome));
+        let to_peer = encode_answer(&Ok(AnyOutcome::SettleRequest(outcome).for_peers()));
+        assert_eq!(to_peer, r#"{"Ok":null}"#);
+        assert_eq!(to_peer, encode_answer(&Ok(AnyOutcome::AlreadyApplied(()))), "as of the release before");
+        let timed = AnyOutcome::Timed(Box::new((AnyOutcome::SettleRequest(outcome), DateTime::UNIX_EPOCH)));
+        let to_peer = encode_answer(&Ok(timed.for_peers()));
+        let read = decode_answer::<Timed<SettleRequest>>(&to_peer).unwrap();
+        assert_eq!(read, Ok((None, DateTime::UNIX_EPOCH)));
     }
+    let other = AnyOutcome::AutoRecharge(None);
+    assert_eq!(other.clone().for_peers(), other);
 }
 
 #[test]

@@ -25,6 +25,7 @@ pub(super) fn effects(fact: &Fact, event: &SubscriptionEvent) -> Vec<(StateKey, 
                 auto_top_up_bundle_id: event.auto_top_up_bundle_id,
                 auto_top_up_chosen: event.auto_top_up_chosen,
                 pending_change: None,
+                outlasts: None,
                 revision: 0,
                 due_ms: None,
             };

@@ -150,22 +150,7 @@ fn a_log_that_does_not_say_who_chose_auto_top_up_folds_to_the_states_of_its_time
         years.joins(customer, small);
         years.change(customer, SubscriptionEdit::AutoTopUp(Edit::Clear));
         years.change(customer, SubscriptionEdit::Cancel);
-        for fact in &mut years.till.facts {
-            match &mut fact.event {
-                Event::Subscription(SubscriptionEvent::Started(event)) => event.auto_top_up_chosen = None,
-                Event::Subscription(SubscriptionEvent::Updated(event)) => event.auto_top_up_chosen = None,
-                _ => {}
-            }
-        }
-        // What the program of that time stored, which had no such member.
-        for ((kind, _), (_, json)) in &mut years.till.store {
-            if *kind == "subscription" {
-                let without = json.replace(r#""auto_top_up_chosen":true,"#, "");
-                assert!(without.len() < json.len(), "{json}");
-                *json = without;
-            }
-        }
-        years.till.states.clear();
+        forget_who_chose(&mut years);
         let mut folded = StateCache::default();
         while let Err(stuck) = folded.evolve(&years.till.facts) {
             match stuck {
@@ -187,6 +172,53 @@ fn a_log_that_does_not_say_who_chose_auto_top_up_folds_to_the_states_of_its_time
         let guessed = if bundle == "0" { large_bundle } else { None };
         let subscription = years.subscription(customer).unwrap();
         assert_eq!((subscription.auto_top_up_bundle_id, subscription.auto_top_up_chosen), (guessed, None));
+    }
+}
+
+/// Makes the log, and the stored states, what a program wrote that did not record who chose auto top-up.
+fn forget_who_chose(years: &mut Years) {
+    for fact in &mut years.till.facts {
+        match &mut fact.event {
+            Event::Subscription(SubscriptionEvent::Started(event)) => event.auto_top_up_chosen = None,
+            Event::Subscription(SubscriptionEvent::Updated(event)) => event.auto_top_up_chosen = None,
+            _ => {}
+        }
+    }
+    for ((kind, _), (_, json)) in &mut years.till.store {
+        if *kind == "subscription" {
+            let without = json.replace(r#""auto_top_up_chosen":true,"#, "");
+            assert!(without.len() < json.len(), "{json}");
+            *json = without;
+        }
+    }
+    years.till.states.clear();
+}
+
+#[test]
+fn auto_top_up_that_was_turned_off_before_that_was_recorded_stays_off_after_a_plan_without_a_default() {
+    for same_plan in [false, true] {
+        let mut years = Years::begin();
+        let customer = years.first();
+        let (first, _) = years.plan(terms("1", "1"), "5");
+        let (second, _) = years.plan(terms("3", "2"), "0");
+        let (third, _) = years.plan(terms("9", "2"), "7");
+        years.joins(customer, first);
+        years.change(customer, SubscriptionEdit::AutoTopUp(Edit::Clear));
+        forget_who_chose(&mut years);
+        assert_eq!(years.subscription(customer).unwrap().auto_top_up_chosen, None);
+        if same_plan {
+            set_default(&mut years, first, Edit::Clear);
+            years.days(32);
+            years.pay_all();
+        } else {
+            years.joins(customer, second);
+        }
+        let subscription = years.subscription(customer).unwrap();
+        assert_eq!(subscription.terms.default_auto_top_up_bundle_id, None);
+        // The guess can no longer be made, so it is recorded.
+        assert_eq!(subscription.auto_top_up_chosen, Some(true));
+        years.joins(customer, third);
+        assert_eq!(years.subscription(customer).unwrap().auto_top_up_bundle_id, None);
     }
 }
 

@@ -61,6 +61,31 @@ fn upgrade_before_the_end(years: &mut Years, customer: CustomerId, plan: PlanId)
     payment_id
 }
 
+/// What the last renewal says of an upgrade whose payment is open.
+fn renewed_during(years: &Years) -> Option<PaymentId> {
+    let renewed = years.till.facts.iter().rev().find_map(|fact| match &fact.event {
+        Event::Subscription(SubscriptionEvent::Renewed(renewed)) => Some(renewed.outlasts),
+        _ => None,
+    });
+    renewed.expect("it was renewed")
+}
+
+/// Requests an upgrade ten minutes before the cycle ends and then the downgrade, which is made two hours later, while the
+/// payment of the upgrade is open.
+fn downgrade_during(years: &mut Years, customer: CustomerId, plans: [PlanId; 2]) -> PaymentId {
+    years.machine = due_at(years, customer) - TimeDelta::minutes(10);
+    let payment_id = upgrade(years, customer, plans[0]);
+    years.change(customer, SubscriptionEdit::Downgrade(plans[1]));
+    years.machine += TimeDelta::hours(2);
+    years.schedule();
+    if let Some(asked) = renewal(years) {
+        accept(years, asked.payment_id);
+    }
+    let subscription = years.subscription(customer).unwrap();
+    assert_eq!((subscription.plan_id, &subscription.pending_change), (plans[1], &None));
+    payment_id
+}
+
 fn due_at(years: &Years, customer: CustomerId) -> DateTime<Utc> {
     years.subscription(customer).unwrap().due_at().unwrap()
 }
@@ -218,7 +243,7 @@ fn a_renewal_that_waits_for_an_accepted_upgrade_is_not_charged() {
     let payment_id = upgrade_before_the_end(&mut years, customer, large);
     assert_eq!(renewal(&years), None);
     let waits = failed(&years);
-    assert_eq!((waits.attempt, waits.payment_id), (0, None));
+    assert_eq!((waits.attempt, waits.payment_id, waits.awaits), (0, None, Some(payment_id)));
     assert_eq!(waits.retry_at, years.machine + TimeDelta::minutes(10));
     assert_eq!(years.wallet(customer).plan_credit(), Amount::ZERO, "the old cycle's credit has expired");
     accept(&mut years, payment_id);
@@ -269,7 +294,7 @@ fn a_renewal_does_not_wait_for_an_upgrade_whose_payment_stays_open() {
         let asked = renewal(&years).unwrap();
         decline(&mut years, asked.payment_id);
         if years.subscription(customer).is_some() {
-            assert_eq!(failed(&years).attempt, attempt);
+            assert_eq!((failed(&years).attempt, failed(&years).awaits), (attempt, None));
         } else {
             assert_eq!(attempt, 4);
         }
@@ -303,7 +328,8 @@ fn the_retry_of_a_failed_renewal_waits_for_an_upgrade_too() {
     years.decline_all();
     let payment_id = upgrade_before_the_end(&mut years, customer, large);
     assert_eq!(renewal(&years), None);
-    assert_eq!((failed(&years).attempt, failed(&years).payment_id), (1, None));
+    let waits = failed(&years);
+    assert_eq!((waits.attempt, waits.payment_id, waits.awaits), (1, None, Some(payment_id)));
     decline(&mut years, payment_id);
     pass_until_due(&mut years, customer);
     let asked = renewal(&years).unwrap();
@@ -348,5 +374,87 @@ fn a_cycle_that_costs_nothing_begins_though_an_upgrade_is_being_paid() {
     assert_eq!((subscription.plan_id, subscription.phase), (free, Phase::Running));
     accept(&mut years, payment_id);
     assert_eq!(years.subscription(customer).unwrap().plan_id, large);
+    years.check();
+}
+
+#[test]
+fn a_downgrade_that_was_made_during_an_upgrade_is_made_again_after_it() {
+    for price in ["0", "5"] {
+        let (mut years, customer, [_, large, _]) = with_dearer_plans();
+        let (cheap, _) = years.plan(terms(price, "1"), "0");
+        let payment_id = downgrade_during(&mut years, customer, [large, cheap]);
+        assert_eq!(renewed_during(&years), Some(payment_id));
+        accept(&mut years, payment_id);
+        let subscription = years.subscription(customer).unwrap();
+        assert_eq!((subscription.plan_id, subscription.cycle.start), (large, years.machine));
+        assert_eq!(subscription.outlasts, None, "it is pending now");
+        let Some(PendingChange::Downgrade { effective_at, plan_id, outlasts, .. }) =
+            subscription.pending_change.clone()
+        else {
+            panic!("{:?}", subscription.pending_change)
+        };
+        assert_eq!((effective_at, plan_id, outlasts), (subscription.cycle.end, cheap, Some(payment_id)));
+        // The log states it, so readers need not know the rule.
+        let Event::Subscription(SubscriptionEvent::Updated(told)) = &years.till.facts.last().unwrap().event
+        else {
+            panic!("{:?}", years.till.facts.last())
+        };
+        assert_eq!(told.pending_change, subscription.pending_change);
+        years.days(32);
+        let charged = years.pay_all().iter().map(|payment| payment.amount).collect::<Vec<_>>();
+        let expected = if price == "0" { Vec::new() } else { vec![dollars(price)] };
+        assert_eq!(charged, expected);
+        let subscription = years.subscription(customer).unwrap();
+        assert_eq!((subscription.plan_id, subscription.pending_change), (cheap, None));
+        assert_eq!(renewed_during(&years), None);
+        years.check();
+    }
+}
+
+#[test]
+fn a_downgrade_outlasts_an_upgrade_whose_payment_is_open_for_several_cycles() {
+    let (mut years, customer, [_, large, _]) = with_dearer_plans();
+    let (free, _) = years.plan(terms("0", "1"), "0");
+    let payment_id = downgrade_during(&mut years, customer, [large, free]);
+    for _ in 0..2 {
+        pass_until_due(&mut years, customer);
+        assert_eq!(renewed_during(&years), Some(payment_id));
+    }
+    // A later choice counts.
+    let (other, _) = years.plan(terms("0", "2"), "0");
+    years.change(customer, SubscriptionEdit::Downgrade(other));
+    accept(&mut years, payment_id);
+    let kept = pending(&years, customer);
+    assert!(matches!(kept, Some(PendingChange::Downgrade { plan_id, .. }) if plan_id == other), "{kept:?}");
+    years.check();
+}
+
+#[test]
+fn a_downgrade_that_was_made_during_a_declined_upgrade_says_nothing_of_later_ones() {
+    let (mut years, customer, [_, large, _]) = with_dearer_plans();
+    let (free, _) = years.plan(terms("0", "1"), "0");
+    let declined = downgrade_during(&mut years, customer, [large, free]);
+    decline(&mut years, declined);
+    pass_until_due(&mut years, customer);
+    assert_eq!(renewed_during(&years), None);
+    years.joins(customer, large);
+    assert_eq!(pending(&years, customer), None);
+    years.check();
+}
+
+#[test]
+fn a_downgrade_requested_before_an_upgrade_and_made_during_it_is_taken_back() {
+    let (mut years, customer, [_, large, _]) = with_dearer_plans();
+    let (smallest, _) = years.plan(terms("5", "5"), "0");
+    years.change(customer, SubscriptionEdit::Downgrade(smallest));
+    let payment_id = upgrade_before_the_end(&mut years, customer, large);
+    years.machine += TimeDelta::hours(2);
+    years.schedule();
+    let asked = renewal(&years).unwrap();
+    accept(&mut years, asked.payment_id);
+    assert_eq!(renewed_during(&years), None);
+    accept(&mut years, payment_id);
+    assert_eq!(years.subscription(customer).unwrap().plan_id, large);
+    assert_eq!(pending(&years, customer), None);
     years.check();
 }

@@ -103,8 +103,7 @@ impl CreditBooks {
                 self.cycles.insert(event.subscriber.subscription_id, event.cycle.end);
                 self.grant_plan(event.subscriber.wallet_id, event.granted, &event.terms.meter_ids);
             }
-            // One without an attempt waits for the payment of an upgrade.
-            Event::Subscription(SubscriptionEvent::RenewalFailed(event)) if event.attempt > 0 => {
+            Event::Subscription(SubscriptionEvent::RenewalFailed(event)) if event.awaits.is_none() => {
                 self.unpaid.insert(event.subscriber.subscription_id, fact.occurred_at);
             }
             Event::Subscription(SubscriptionEvent::CycleEnded(event)) => {
