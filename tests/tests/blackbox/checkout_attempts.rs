@@ -92,22 +92,36 @@ fn the_form_after_a_pending_payment_says_that_it_was_declined() {
     run(async {
         let checkout = Checkout::new("topup").await;
         let broken = does_not_answer(&checkout.merchant, "17.83").await;
-        went_through(&checkout.post(&money("17.83", ACCEPTED)).await, &checkout);
+        let fields = money("17.83", ACCEPTED);
+        let sent = checkout.post(&fields).await;
+        went_through(&sent, &checkout);
+        let pages = checkout.merchant.hosted_pages();
+        // The page of another session, whose payment is declined before anyone views it.
+        let unseen = Page::of(&checkout.merchant, &json!({"checkout_mode": "topup"})).await;
+        let unseen = unseen.post(pages, &fields).await;
+        assert_eq!(unseen.status, 303, "{}", unseen.text());
+        let unseen = format!("/embed/checkout/{}", unseen.head.header("location").unwrap());
+        let (_, unseen_id) = unseen.split_once("?payment=").expect("the redirect names the payment");
         let pending = checkout.get().await.text();
         let requested = checkout.of_kind("payment.requested").await;
         let payment_id = requested[0]["payment_id"].as_str().unwrap();
         let query = format!("?payment={payment_id}");
         let reload = format!("<meta http-equiv=\"refresh\" content=\"2;url={query}\">");
         assert!(pending.contains(&reload), "{pending}");
+        let redirect = format!("{}{query}", checkout.path.rsplit('/').next().unwrap());
+        assert_eq!(sent.head.header("location"), Some(redirect.as_str()));
+        let twice = checkout.post(&fields).await;
+        assert_eq!(twice.head.header("location"), Some(redirect.as_str()), "{}", twice.text());
         let declined = "INSERT INTO test_processor.charge (payment_id, token, amount, declined)
             VALUES ($1, 'by hand', 17.83, 'insufficient_funds')";
-        checkout.merchant.log.sql.execute(declined, &[&payment_id]).await.unwrap();
+        for payment_id in [payment_id, unseen_id] {
+            checkout.merchant.log.sql.execute(declined, &[&payment_id]).await.unwrap();
+        }
         answers_again(&checkout.merchant, &broken).await;
-        within(RETRY_LIMIT, "the payment is declined", async || {
-            (!checkout.of_kind("payment.declined").await.is_empty()).then_some(())
+        within(RETRY_LIMIT, "the payments are declined", async || {
+            (checkout.of_kind("payment.declined").await.len() == 2).then_some(())
         })
         .await;
-        let pages = checkout.merchant.hosted_pages();
         let view = async |path: String| Request::new("GET", path).send(pages).await.unwrap();
         let told = view(format!("{}{query}", checkout.path)).await;
         let html = told.text();
@@ -115,6 +129,10 @@ fn the_form_after_a_pending_payment_says_that_it_was_declined() {
         assert!(html.contains("Your card has insufficient funds. You were not charged."), "{html}");
         assert!(html.contains("id=\"card_number-error\"") && html.contains("role=\"alert\""), "{html}");
         assert!(!html.contains("http-equiv"), "{html}");
+        let first_view = view(unseen).await;
+        let html = first_view.text();
+        assert_eq!(first_view.status, 200, "{html}");
+        assert!(html.contains("Your card has insufficient funds. You were not charged."), "{html}");
         // No other page tells of it, and no other query is an error.
         let path = checkout.path.clone();
         for query in [
@@ -162,11 +180,19 @@ fn a_form_of_a_customer_who_is_made_elsewhere_meanwhile_has_no_effect() {
         for (kind, number) in [("payment.requested", 0), ("customer.created", 1), ("customer.updated", 0)] {
             assert_eq!(checkout.of_kind(kind).await.len(), number, "{kind}");
         }
+        // Nothing reached the processor.
+        let sql = &checkout.merchant.log.sql;
+        let attempts = "SELECT attempts FROM ledger.checkout_attempt WHERE checkout_session_id = $1";
+        let counted = sql.query(attempts, &[&checkout.id]).await.unwrap();
+        assert!(counted.is_empty(), "{counted:?}");
         // The page knows the customer now.
         let page = checkout.get().await.text();
         assert!(!page.contains("name=\"email\""), "{page}");
         went_through(&checkout.post(&money("25", ACCEPTED)).await, &checkout);
         assert_eq!(checkout.merchant.balance(&customer).await, "25.0000000000");
+        let counted = sql.query(attempts, &[&checkout.id]).await.unwrap();
+        assert_eq!(counted.len(), 1);
+        assert_eq!(counted[0].get::<_, i32>(0), 1);
     });
 }
 

@@ -13,7 +13,7 @@ use farthing_log::{appender, checkout_attempts};
 
 use super::form::{FormProblem, PaymentChoice, Submission};
 use super::offer::{CheckoutTarget, Offer};
-use super::session::Session;
+use super::session::{self, Session};
 use crate::app::App;
 use crate::error::ApiError;
 use crate::read_turns::Reader;
@@ -26,6 +26,8 @@ pub(super) enum CompletionError {
     Rejected(FormProblem),
     /// The session has changed since the form was read. The page shows its new status.
     SessionChanged,
+    /// The payment that this form requested has no outcome yet. The page shows its status.
+    PaymentPending(PaymentId),
     /// A payment of the session, or another upgrade of the customer, is in progress. Nothing was charged for this form.
     PaymentInProgress,
     /// The gateway or the ledger failed.
@@ -87,16 +89,25 @@ pub(super) async fn complete(
 ) -> Result<(), CompletionError> {
     let Submission { person, amount, payment } = submission;
     let reaches_processor = !matches!(payment, PaymentChoice::None);
+    let now = app.now();
+    // With a customer that the page did not know, the form is refused before it costs an attempt or stores a card.
+    let early = if reaches_processor && made_elsewhere(app, session, offer).await? {
+        Some(customer(app, session, offer, person.clone(), now).await?)
+    } else {
+        None
+    };
     if reaches_processor && !count_attempt(app, session).await? {
         return Err(CompletionError::SessionChanged);
     }
-    let now = app.now();
     let (payment_method_id, method) = match payment {
         PaymentChoice::None => (None, None),
         PaymentChoice::SavedCard(id) => (Some(id), None),
         PaymentChoice::Card(card) => (None, Some(stored(app, card, now).await?)),
     };
-    let (customer_id, contact) = customer(app, session, offer, person, now).await?;
+    let (customer_id, contact) = match early {
+        Some(found) => found,
+        None => customer(app, session, offer, person, now).await?,
+    };
     let purchase = match &offer.target {
         CheckoutTarget::Plan { plan_id, .. } => {
             Some(Purchase::Plan(*plan_id, SubscriptionId::new(app.mint.next(now))))
@@ -153,7 +164,17 @@ fn pending(payment_id: PaymentId, error: &dyn std::fmt::Display) -> CompletionEr
         %error,
         "the payment of a checkout page has no outcome yet"
     );
-    CompletionError::SessionChanged
+    CompletionError::PaymentPending(payment_id)
+}
+
+/// Whether the session's reference id has meanwhile a customer that neither the page knew nor a form of this session
+/// created. One that is made later still is refused by [`customer`].
+async fn made_elsewhere(app: &App, session: &Session, offer: &Offer) -> Result<bool, ApiError> {
+    if offer.customer.is_some() || session.created.reference_id.is_none() {
+        return Ok(false);
+    }
+    let found = session::customer_since(app, session.merchant_id, &session.created).await?;
+    Ok(found.is_some_and(|id| id != CustomerId::new(session.id.ulid())))
 }
 
 /// Counts an attempt of the session at the payment processor. `false` means that none is left.

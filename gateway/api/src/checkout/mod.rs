@@ -85,8 +85,8 @@ async fn show(
     }
 }
 
-/// The problem of the payment that the page showed as pending, if it was declined: the page of a pending payment names
-/// it in the query of its reload.
+/// The problem of the payment that was pending, if it was declined: the redirect of its form, and the reload of the page
+/// that shows it as pending, name it in the query.
 async fn declined(
     app: &App,
     session: &Session,
@@ -154,7 +154,8 @@ async fn submit(
     };
     let offer = match &session.status {
         SessionStatus::Open(offer) => offer,
-        SessionStatus::PaymentPending(_) | SessionStatus::Completed(_) => return back(&secret),
+        SessionStatus::PaymentPending(payment_id) => return back(&secret, Some(*payment_id)),
+        SessionStatus::Completed(_) => return back(&secret, None),
         SessionStatus::AttemptsUsedUp
         | SessionStatus::Unavailable
         | SessionStatus::AlreadySubscribed
@@ -173,13 +174,17 @@ async fn submit(
     };
     match complete::complete(&app, &session, offer, submission).await {
         // The redirect shows the new status; a reload then does not submit the form again.
-        Ok(()) | Err(CompletionError::SessionChanged) => back(&secret),
+        Ok(()) | Err(CompletionError::SessionChanged) => back(&secret, None),
+        Err(CompletionError::PaymentPending(payment_id)) => back(&secret, Some(payment_id)),
         Err(CompletionError::PaymentInProgress) => match session::find(&app, id, address).await {
             Ok(Some(now)) if matches!(now.status, SessionStatus::Open(_)) => {
                 shown(&now, &answers, &[FormProblem::in_progress()])
             }
             // The payment is that of this session.
-            Ok(_) | Err(_) => back(&secret),
+            Ok(Some(Session { status: SessionStatus::PaymentPending(payment_id), .. })) => {
+                back(&secret, Some(payment_id))
+            }
+            Ok(_) | Err(_) => back(&secret, None),
         },
         Err(CompletionError::Rejected(problem)) => {
             // The customer may have been created, so the form no longer asks for their details.
@@ -194,10 +199,12 @@ async fn submit(
     }
 }
 
-/// Redirects to the page itself with GET.
-fn back(secret: &str) -> Response {
+/// Redirects to the page itself with GET. A payment without an outcome is named, so that the page can tell of a decline
+/// that comes before it is first shown.
+fn back(secret: &str, pending: Option<PaymentId>) -> Response {
     // A secret consists of letters, digits, `_`, `-` and `.`, so it is a valid header value.
-    let to = [(LOCATION, secret.to_owned())];
+    let query = pending.map(page::naming).unwrap_or_default();
+    let to = [(LOCATION, format!("{secret}{query}"))];
     (StatusCode::SEE_OTHER, to, [(CACHE_CONTROL, "no-store")]).into_response()
 }
 

@@ -214,7 +214,7 @@ pub(super) fn notice(notice: Notice, session: Option<&Session>) -> Response {
 }
 
 /// The query that names a pending payment.
-fn naming(payment_id: PaymentId) -> String {
+pub(super) fn naming(payment_id: PaymentId) -> String {
     format!("?{PAYMENT}={payment_id}")
 }
 

@@ -111,7 +111,7 @@ async fn open_status(
     }
     let customer_id = match open.customer_id {
         Some(customer_id) => Some(customer_id),
-        None => customer_since(app, open).await?,
+        None => customer_since(app, open.merchant_id, &open.created).await?,
     };
     Ok(match offer::find(app, open.merchant_id, &open.created, customer_id).await? {
         OfferLookup::Offer(offer) => SessionStatus::Open(offer),
@@ -123,11 +123,14 @@ async fn open_status(
 
 /// The customer of a session that was created without one, if it exists by now. As when a form creates it, the session's
 /// own customer comes before another one that has the reference id.
-async fn customer_since(app: &App, open: &CheckoutSession) -> Result<Option<CustomerId>, ApiError> {
-    let created = &open.created;
-    let own = created_customer(app, open.merchant_id, created.checkout_session_id).await?;
+pub(super) async fn customer_since(
+    app: &App,
+    merchant_id: MerchantId,
+    created: &CheckoutSessionCreated,
+) -> Result<Option<CustomerId>, ApiError> {
+    let own = created_customer(app, merchant_id, created.checkout_session_id).await?;
     match &created.reference_id {
-        Some(reference) if own.is_none() => app.customer_id(open.merchant_id, reference).await,
+        Some(reference) if own.is_none() => app.customer_id(merchant_id, reference).await,
         Some(_) | None => Ok(own),
     }
 }
