@@ -18,7 +18,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The shortest time between two reads at the end of the log, so that a read of a busy log finds many events. Those who
 /// follow need no pause of their own: they get what each read finds at once.
-const READ_INTERVAL: Duration = Duration::from_millis(50);
+const READ_INTERVAL: Duration = Duration::from_millis(30);
 
 /// The connection that reads new events, and the wake-up notifications.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub(super) struct Front {
     last_read: Option<Instant>,
     /// The clearing of the window since which `reader` is open.
     clearings: u64,
-    /// Whether the last read left events unread, so that more can be read at once.
+    /// Whether the last read left events unread, or was cancelled, so that the next one need not wait.
     more_at_once: bool,
 }
 
@@ -52,19 +52,21 @@ impl Front {
     /// Waits until a read is due, then reads about [`READ_EVENTS`] events of the partitions that have new ones.
     pub(super) async fn read(&mut self, shared: &Shared) -> Result<(), Error> {
         self.wait().await;
-        let begun = Instant::now();
+        self.last_read = Some(Instant::now());
+        // One that is cancelled leaves this, so that the next follower reads at once: it may have taken the notification.
+        self.more_at_once = true;
         let read = self.read_now(shared).await;
-        // One that is cancelled counts for nothing, so that the next follower reads at once.
-        self.last_read = Some(begun);
+        self.more_at_once = matches!(read, Ok(true));
         if read.is_err() {
             self.reader = None;
             // The next connection may lead to another server.
             shared.window().clear_all();
         }
-        read
+        read.map(|_| ())
     }
 
-    async fn read_now(&mut self, shared: &Shared) -> Result<(), Error> {
+    /// Reads; returns whether it left events unread.
+    async fn read_now(&mut self, shared: &Shared) -> Result<bool, Error> {
         let clearings = shared.window().clearings();
         if std::mem::replace(&mut self.clearings, clearings) != clearings {
             self.reader = None;
@@ -81,20 +83,19 @@ impl Front {
         let reads = parts
             .iter()
             .map(|share| reader.read_shared(share.partition, share.after, share.limit, parts.len()));
-        let mut result = Ok(());
-        self.more_at_once = false;
+        let (mut result, mut are_left) = (Ok(()), false);
         for (share, read) in parts.iter().zip(join_all(reads).await) {
             match read {
                 Ok(entries) if entries.is_empty() => {}
                 Ok(entries) => {
-                    self.more_at_once |= entries.len() < share.missing;
+                    are_left |= entries.len() < share.missing;
                     shared.window().push(share.partition, share.after, clearings, Chunk::from(entries));
                 }
                 Err(error) => result = Err(error),
             }
         }
         shared.news.notify_waiters();
-        result
+        result.map(|()| are_left)
     }
 
     /// Waits for a notification or the next poll, and at least for the rest of [`READ_INTERVAL`].
