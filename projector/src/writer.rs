@@ -41,6 +41,12 @@ impl Statements {
 
 /// An open transaction on one generation. Statements whose futures are polled together are one round trip: each is sent when
 /// its future is polled first, if it is [prepared](Self::prepare), and Postgres executes them in this order.
+///
+/// Invariant: once a statement has failed, its connection is used for nothing more and is closed, by
+/// [`close_failed`](crate::writers::close_failed). A `COPY` that Postgres refuses before it takes rows, as each does after an
+/// error in the transaction, is answered twice: a `Sync` follows the statement, and another one the end of the copy. From
+/// there on the client takes each response for that of the statement after it. So of statements that are sent together only
+/// the first error, in the order in which they are sent, is to be believed; after it, not even a success is.
 pub(crate) struct Writer<'a> {
     transaction: &'a Transaction<'a>,
     statements: &'a Statements,

@@ -73,7 +73,9 @@ impl Writers {
     }
 }
 
-/// Closes a connection on which something failed, if it did: what is prepared on it may no longer be right.
+/// Closes a connection on which something failed, if it did. It must not be used again: what is prepared on it may no longer be
+/// right, and after statements that were sent together it may be out of step, so that a response would be taken for that of
+/// another statement (see [`Writer`](crate::writer::Writer)).
 pub(crate) fn close_failed<T>(connection: Object, result: Result<T, Error>) -> Result<T, Error> {
     if result.is_err() {
         drop(Object::take(connection));

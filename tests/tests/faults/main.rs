@@ -15,6 +15,7 @@ mod cut_off;
 mod documented;
 mod failover;
 mod feed;
+mod fencing;
 mod follower_commands;
 mod group_commit;
 mod hung_threads;
