@@ -299,7 +299,8 @@ fn lines_and_strings_without_an_end_take_no_memory() {
             connection.send(&forward("GET", url).bearer(&merchant.secret_key)).await.unwrap();
             connection.head("GET").await.unwrap();
             let mut bytes = 0;
-            while let Some(piece) = connection.read.piece().await.unwrap() {
+            // One that ends within a document breaks off.
+            while let Ok(Some(piece)) = connection.read.piece().await {
                 bytes += piece.len() as u64;
             }
             bytes

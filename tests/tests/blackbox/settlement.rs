@@ -221,6 +221,8 @@ fn a_response_without_a_length_breaks_off_for_its_caller_if_it_is_taken_for_brok
             ("text/plain", "I see (and [hear {", whole.clone(), true),
             ("application/json", "Sorry: {", whole.clone(), true),
             ("text/html", "<script>if (a) {", whole.clone(), true),
+            ("text/plain", "[2026-11-30] \u{1b}[32mINFO", whole.clone(), true),
+            ("application/octet-stream", "{[", whole.clone(), true),
             ("audio/mpeg", "ID3{[", whole.clone(), true),
             ("audio/pcm", "{[", whole, true),
         ] {

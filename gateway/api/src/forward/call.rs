@@ -430,6 +430,8 @@ async fn settled(
 ) -> Result<(), ApiError> {
     let (app, metrics) = (&forwarder.app, &forwarder.app.metrics.forward);
     let OpenCall { partition, request_id, merchant_id, .. } = call;
+    // There is no body, so it is short. A call that is settled late ends its key as well.
+    let late_closing = closing.clone();
     let ended = async {
         let _turn = forwarder.answer_turn(merchant_id, closing.as_ref()).await;
         until_durable(app, partition, request_id, &settled, closing, forwarder.abort.clone()).await
@@ -441,12 +443,12 @@ async fn settled(
         }
         Err(NotSettled::NotOpened(error)) => {
             if let Error::Unknown(_) = error {
-                settle_late(forwarder, call, settled, Opening::InDoubt);
+                settle_late(forwarder, call, settled, late_closing, Opening::InDoubt);
             }
             Err(error.into())
         }
         Err(NotSettled::Unsettled(unsettled)) => {
-            let settle_late = |opening| settle_late(forwarder, call, settled, opening);
+            let settle_late = |opening| settle_late(forwarder, call, settled, late_closing, opening);
             Err(failed_settlement(forwarder, call, opening, unsettled, settle_late).await)
         }
     }

@@ -27,15 +27,22 @@ pub(super) enum Opening {
 }
 
 /// Takes care of a call that has come to its end, and that the ledger does not know as open. The facts of its response are
-/// logged, unless the opening turns out to be in the log and the call is settled after all.
-pub(super) fn settle_late(forwarder: &Arc<Forwarder>, call: OpenCall, settled: Settled, opening: Opening) {
+/// logged, unless the opening turns out to be in the log and the call is settled after all, with `closing` of its idempotency
+/// key.
+pub(super) fn settle_late(
+    forwarder: &Arc<Forwarder>,
+    call: OpenCall,
+    settled: Settled,
+    closing: Option<(ClaimId, ClaimEnd)>,
+    opening: Opening,
+) {
     let OpenCall { partition, request_id, provider, .. } = call;
     match opening {
         // Another gateway has ended it, which knows nothing of the response.
         Opening::Durable => leave_unsettled(request_id, &settled, &forwarder.app.metrics.forward.unsettled),
         // Nobody knows what the provider has done.
         Opening::InDoubt if !is_answered(&settled) => {
-            end_if_open(forwarder, (partition, request_id), FailureReason::Abandoned, None);
+            end_if_open(forwarder, (partition, request_id), FailureReason::Abandoned, closing);
         }
         Opening::InDoubt => {
             let forwarder = Arc::clone(forwarder);
@@ -43,7 +50,7 @@ pub(super) fn settle_late(forwarder: &Arc<Forwarder>, call: OpenCall, settled: S
                 let (app, abort) = (&forwarder.app, forwarder.abort.clone());
                 let settling = async {
                     tokio::time::sleep(OPENED_WITHIN).await;
-                    until_durable(app, partition, request_id, &settled, None, abort.clone()).await
+                    until_durable(app, partition, request_id, &settled, closing, abort.clone()).await
                 };
                 match abort.run_until_cancelled(settling).await {
                     Some(Ok(unmetered)) => {

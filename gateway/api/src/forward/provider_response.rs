@@ -150,7 +150,8 @@ impl ProviderResponse {
                     let forwarder = Arc::clone(&forwarder);
                     forwarder.tasks.clone().spawn(async move {
                         if let Ok(opening) = opened.await {
-                            settle_late(&forwarder, call, settlement, opening);
+                            // A stored response would wait in memory after the call has left its place in flight.
+                            settle_late(&forwarder, call, settlement, None, opening);
                         }
                     });
                 }

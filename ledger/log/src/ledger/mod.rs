@@ -362,7 +362,7 @@ impl Ledger {
     /// It may be submitted again after any error: a call ends once, and succeeds if it ended by this very settlement.
     /// `may_have_ended` remembers, from one submission to the next, that an answer was lost.
     ///
-    /// Returns why a call failed that was to be metered. A leader of the release before does not say so.
+    /// Returns why a call failed that was to be metered. A leader that is another gateway does not say so in this release.
     pub async fn settle(
         &self,
         partition: Partition,

@@ -5,8 +5,9 @@ use std::pin::pin;
 use std::task::Poll;
 
 use chrono::TimeDelta;
-use farthing_core::command::wire::AnyCommand;
+use farthing_core::command::wire::{AnyCommand, AnyOutcome};
 use farthing_core::command::{OpenAgain, OpenRequest};
+use farthing_core::event::FailureReason;
 use farthing_core::ids::RequestId;
 use farthing_core::partition::Partition;
 use farthing_core::state::{State, shape};
@@ -67,7 +68,7 @@ impl Ledger {
                     self.recent_calls.end(command.request_id);
                 }
                 let makes_due = matches!(command, AnyCommand::AutoRecharge(_) | AnyCommand::AdvanceClock(_));
-                let answer = answer(appender.submit(owner, command).await);
+                let answer = answer(appender.submit(owner, command).await.map(AnyOutcome::for_peers));
                 if makes_due {
                     self.due.notify_one();
                 }
@@ -75,11 +76,11 @@ impl Ledger {
             }
             Work::Settle(AnyCommand::SettleRequest(command)) => {
                 self.recent_calls.end(command.request_id);
-                answer(appender.settle(command).await)
+                answer(appender.settle(command).await.map(settled))
             }
             Work::Close { command: AnyCommand::SettleRequest(command), claim_id, request_id, end } => {
                 self.recent_calls.end(command.request_id);
-                answer(appender.submit_closing(command, claim_id, request_id, end).await)
+                answer(appender.submit_closing(command, claim_id, request_id, end).await.map(settled))
             }
             Work::States { keys, .. } => states(appender.states(owner, keys).await),
             Work::Command(_)
@@ -132,6 +133,11 @@ impl Ledger {
 
 fn too_late() -> Reply {
     Reply::Failed(Failed::Unavailable("the opening of the call came too late".to_owned()))
+}
+
+/// The outcome of the settlement of another gateway, as that one is told.
+fn settled(outcome: Option<FailureReason>) -> AnyOutcome {
+    AnyOutcome::SettleRequest(outcome).for_peers()
 }
 
 fn answer<T: serde::Serialize>(answer: Result<T, Error>) -> Reply {

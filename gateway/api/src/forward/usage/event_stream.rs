@@ -58,9 +58,14 @@ impl EventStream {
         }
     }
 
+    /// Whether a message has impossible lengths, so that nothing is known of what follows.
+    pub(super) fn is_broken(&self) -> bool {
+        self.part == Part::Broken
+    }
+
     /// Whether a message has begun and not ended.
     pub(super) fn is_within_message(&self) -> bool {
-        self.part != Part::Prelude(0)
+        !matches!(self.part, Part::Prelude(0) | Part::Broken)
     }
 
     pub(super) fn feed(&mut self, mut bytes: &[u8], mut tell: impl FnMut(Member, &str)) {
@@ -196,7 +201,10 @@ pub(super) mod tests {
             stream.extend(headers.to_be_bytes());
             stream.extend([0; 4]);
             stream.extend(message(0, br#"{"usage":1}"#));
-            assert_eq!(told(&stream, 5), (Vec::new(), true), "{total} {headers}");
+            assert_eq!(told(&stream, 5), (Vec::new(), false), "{total} {headers}");
+            let mut events = EventStream::new(SELECTION);
+            events.feed(&stream, |_, _| ());
+            assert!(events.is_broken(), "{total} {headers}");
         }
     }
 

@@ -55,15 +55,15 @@ pub(super) struct Findings {
     members: u64,
     /// Whether there were more members than were to be read.
     has_too_many: bool,
-    /// Whether the answer is sound, an image or a film, by its media type.
-    is_media: bool,
+    /// Whether the answer may be one of JSON or of events, by its media type.
+    may_be_documents: bool,
 }
 
 impl Findings {
     pub(super) fn new(shape: Shape, content_type: &str) -> Self {
         Self {
             shape,
-            is_media: is_media(content_type),
+            may_be_documents: may_be_documents(content_type),
             framing: Framing::of(content_type, shape.selection()),
             counts: TokenCounts::default(),
             has_first_usage_alone: false,
@@ -106,7 +106,7 @@ impl Findings {
             streamed_text,
             members,
             has_too_many,
-            is_media: _,
+            may_be_documents: _,
         } = self;
         if let (Some(text), Framing::Json(..) | Framing::Events(..)) = (streamed_text, &*framing) {
             text.feed(bytes);
@@ -147,9 +147,10 @@ impl Findings {
         self.counts.is_invalid() || self.has_too_many
     }
 
-    /// Whether the answer so far ends within a document. What is no JSON has brackets by chance, and no documents.
+    /// Whether the answer so far ends within a document. What is no JSON has brackets by chance, even as its first byte, and no
+    /// documents; of messages that cannot be read on, nothing is known.
     pub(super) fn is_within_document(&self) -> bool {
-        !self.is_media && !self.framing.is_of_another_form() && self.framing.is_within_document()
+        self.may_be_documents && !self.framing.is_of_another_form() && self.framing.is_within_document()
     }
 
     /// The facts of an answer that was read so far.
@@ -178,10 +179,23 @@ impl Findings {
     }
 }
 
-/// Whether the media type is one of sound, images or films.
-fn is_media(content_type: &str) -> bool {
-    let kind = content_type.split('/').next().unwrap_or_default().trim();
-    ["audio", "image", "video"].iter().any(|media| kind.eq_ignore_ascii_case(media))
+/// The media types of JSON and of events, beside those that end with `+json`; the last is that of an answer without one.
+const DOCUMENTS: [&str; 9] = [
+    "application/json",
+    "application/json-seq",
+    "application/ndjson",
+    "application/x-ndjson",
+    "application/jsonl",
+    "application/x-jsonlines",
+    "text/event-stream",
+    "application/vnd.amazon.eventstream",
+    "",
+];
+
+/// Whether the media type is one of JSON or of events, or missing.
+fn may_be_documents(content_type: &str) -> bool {
+    let essence = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    DOCUMENTS.contains(&essence.as_str()) || essence.ends_with("+json") || essence.ends_with("+json-seq")
 }
 
 fn replace<T>(known: &mut Option<T>, found: Option<T>) {
@@ -240,7 +254,20 @@ mod tests {
             (JSON, r#"{"usage":{"tokens":1}"#, true),
             (JSON, "\u{feff} [{}", true),
             ("", "{", true),
-            ("text/plain; charset=utf-8", r#"{"text":"half"#, true),
+            ("Application/JSON; charset=utf-8", r#"{"text":"half"#, true),
+            ("application/problem+json", "{", true),
+            ("application/geo+json-seq", "{", true),
+            ("application/json-seq", "{", true),
+            ("application/x-ndjson", "{}\n{", true),
+            ("application/ndjson", "{}\n{", true),
+            ("application/jsonl; charset=utf-8", "{}\n{}\n", false),
+            ("application/jsonl", "{}\n[", true),
+            // By its media type it is no JSON, whatever it begins with.
+            ("text/plain; charset=utf-8", r#"{"text":"half"#, false),
+            ("text/plain", "[2026-11-30] \u{1b}[32mINFO", false),
+            ("text/x-template", "{% if a %}{", false),
+            ("application/octet-stream", "[{", false),
+            ("application/jsonish", "{", false),
             // Brackets in a text, and in what is no text.
             (JSON, "Sorry {", false),
             ("text/plain", "I see (and [hear", false),
@@ -254,12 +281,30 @@ mod tests {
             (EVENTS, "data: {\"a\":", true),
             (EVENTS, "<html>{", false),
             (MESSAGES, partial_message.as_str(), true),
+            // A message of impossible lengths, which is not read on.
+            (MESSAGES, "\0\0\0\0\0\0\0\0\0\0\0\0", false),
+            (MESSAGES, "\0\0\0\0\0\0\0\0\0\0\0\0{", false),
         ] {
             for piece in [1, 1000] {
                 let mut findings = Findings::new(Shape::Standard, content_type);
                 body.as_bytes().chunks(piece).for_each(|bytes| findings.feed(bytes, 100));
                 assert_eq!(findings.is_within_document(), is_within, "{content_type} {body:?}");
             }
+        }
+    }
+
+    #[test]
+    fn what_ends_within_something_is_unread_whatever_its_media_type() {
+        let broken = String::from_utf8(vec![0; 12]).unwrap();
+        for (content_type, body) in [
+            (JSON, "{"),
+            ("text/plain", "[2026-11-30] \u{1b}[32mINFO"),
+            ("audio/pcm", "{["),
+            (MESSAGES, broken.as_str()),
+        ] {
+            let mut findings = Findings::new(Shape::Standard, content_type);
+            findings.feed(body.as_bytes(), 100);
+            assert_eq!(findings.report(Extent::Whole).reported, ReportedUsage::Unread, "{content_type}");
         }
     }
 

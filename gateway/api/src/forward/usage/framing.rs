@@ -35,13 +35,13 @@ impl Framing {
         }
     }
 
-    /// Whether the body is of another form than its framing says, such as a text or sound.
-    pub(super) const fn is_of_another_form(&self) -> bool {
+    /// Whether the body is of another form than its framing says, such as a text or sound, or messages of impossible lengths.
+    pub(super) fn is_of_another_form(&self) -> bool {
         match self {
             Self::Json(_, first) => !matches!(first, None | Some(b'{' | b'[')),
             // A comment, or a line of a field: `data`, `event`, `id` or `retry`.
             Self::Events(_, first) => !matches!(first, None | Some(b':' | b'd' | b'e' | b'i' | b'r')),
-            Self::Messages(_) => false,
+            Self::Messages(messages) => messages.is_broken(),
         }
     }
 
