@@ -25,7 +25,7 @@ use crate::state::{StateCache, Subscription};
 pub enum Purchase {
     /// Adds this amount to the balance.
     Fund(Amount),
-    /// Buys a bundle; it must belong to the plan of the customer's subscription, if there is one.
+    /// Buys a bundle; it must belong to the plan of the customer's subscription.
     Bundle(CreditBundleId),
     /// Starts a subscription under this new id, or upgrades the customer's subscription to a more expensive plan.
     Plan(PlanId, SubscriptionId),

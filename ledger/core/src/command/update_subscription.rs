@@ -66,9 +66,8 @@ pub(super) fn cancelled(
 }
 
 /// The change of settings at the start of a cycle on this plan, if any. Auto top-up continues with a bundle of that
-/// plan or stops, and a change requested since then stays pending. If the subscriber turned it off, it stays off: that is
-/// recorded before the default is gone from which it is guessed. An upgrade that was `paid_by` a method has made it the
-/// subscription's.
+/// plan or stops, and a change requested since then stays pending. Whether the subscriber turned it off is recorded before a
+/// default comes or goes from which it is guessed. An upgrade that was `paid_by` a method has made it the subscription's.
 pub(super) fn settings_after(
     subscription: &Subscription,
     revision: u32,
@@ -79,11 +78,13 @@ pub(super) fn settings_after(
     let present = subscription.auto_top_up_bundle_id;
     let auto_top_up_bundle_id =
         if plan_id == subscription.plan_id { present } else { subscription.auto_top_up_on(terms) };
-    let loses_default = terms.default_auto_top_up_bundle_id.is_none();
+    let has_default = |terms: &PlanTerms| terms.default_auto_top_up_bundle_id.is_some();
+    let is_guess_at_its_end =
+        auto_top_up_bundle_id.is_none() && has_default(&subscription.terms) != has_default(terms);
     let auto_top_up_chosen = match subscription.auto_top_up_chosen {
         // A bundle that was chosen stays behind with its plan.
         Some(chosen) => Some(chosen && auto_top_up_bundle_id == present),
-        None => (loses_default && subscription.turned_auto_top_up_off()).then_some(true),
+        None => is_guess_at_its_end.then(|| subscription.turned_auto_top_up_off()),
     };
     let top_up = (auto_top_up_bundle_id, auto_top_up_chosen);
     let changes = top_up != (present, subscription.auto_top_up_chosen);

@@ -222,6 +222,25 @@ fn auto_top_up_that_was_turned_off_before_that_was_recorded_stays_off_after_a_pl
     }
 }
 
+#[test]
+fn a_default_that_a_plan_got_later_is_not_one_that_was_turned_off_before_that_was_recorded() {
+    let mut years = Years::begin();
+    let customer = years.first();
+    let (first, bundle) = years.plan(terms("1", "1"), "5");
+    let (second, of_second) = years.plan(terms("9", "2"), "7");
+    set_default(&mut years, first, Edit::Clear);
+    years.joins(customer, first);
+    forget_who_chose(&mut years);
+    set_default(&mut years, first, Edit::Set(bundle.unwrap()));
+    years.days(32);
+    years.pay_all();
+    let subscription = years.subscription(customer).unwrap();
+    assert_eq!(subscription.terms.default_auto_top_up_bundle_id, bundle);
+    assert_eq!((subscription.auto_top_up_bundle_id, subscription.auto_top_up_chosen), (None, Some(false)));
+    years.joins(customer, second);
+    assert_eq!(years.subscription(customer).unwrap().auto_top_up_bundle_id, of_second);
+}
+
 /// Sets which of its bundles new subscribers of a plan buy automatically.
 fn set_default(years: &mut Years, plan_id: PlanId, default_auto_top_up_bundle_id: Edit<CreditBundleId>) {
     let edits = PlanEdits { default_auto_top_up_bundle_id, ..PlanEdits::default() };
