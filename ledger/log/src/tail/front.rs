@@ -25,6 +25,8 @@ const READ_INTERVAL: Duration = Duration::from_millis(30);
 pub(super) struct Front {
     reader: Option<Reader>,
     notifications: watch::Receiver<()>,
+    /// Whether a wait is over but for [`READ_INTERVAL`]: one that is cancelled then has taken the notification.
+    is_due: bool,
     last_read: Option<Instant>,
     /// The clearing of the window since which `reader` is open.
     clearings: u64,
@@ -46,12 +48,13 @@ struct Share {
 
 impl Front {
     pub(super) const fn new(notifications: watch::Receiver<()>) -> Self {
-        Self { reader: None, notifications, last_read: None, clearings: 0, more_at_once: true }
+        Self { reader: None, notifications, is_due: false, last_read: None, clearings: 0, more_at_once: true }
     }
 
     /// Waits until a read is due, then reads about [`READ_EVENTS`] events of the partitions that have new ones.
     pub(super) async fn read(&mut self, shared: &Shared) -> Result<(), Error> {
         self.wait().await;
+        self.is_due = false;
         self.last_read = Some(Instant::now());
         // One that is cancelled leaves this, so that the next follower reads at once: it may have taken the notification.
         self.more_at_once = true;
@@ -101,10 +104,13 @@ impl Front {
     /// Waits for a notification or the next poll, and at least for the rest of [`READ_INTERVAL`].
     async fn wait(&mut self) {
         let Some(last_read) = self.last_read.filter(|_| !self.more_at_once) else { return };
-        let notified = tokio::time::timeout_at(last_read + POLL_INTERVAL, self.notifications.changed()).await;
-        if let Ok(Err(_)) = notified {
-            // No task listens for notifications: poll.
-            tokio::time::sleep_until(last_read + POLL_INTERVAL).await;
+        if !self.is_due {
+            let poll = last_read + POLL_INTERVAL;
+            if let Ok(Err(_)) = tokio::time::timeout_at(poll, self.notifications.changed()).await {
+                // No task listens for notifications: poll.
+                tokio::time::sleep_until(poll).await;
+            }
+            self.is_due = true;
         }
         tokio::time::sleep_until(last_read + READ_INTERVAL).await;
     }
