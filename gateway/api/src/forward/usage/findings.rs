@@ -180,12 +180,17 @@ impl Findings {
 }
 
 /// The media types of JSON and of events, beside those that end with `+json`; the last is that of an answer without one.
-const DOCUMENTS: [&str; 9] = [
+const DOCUMENTS: [&str; 14] = [
     "application/json",
+    "application/x-json",
+    "text/json",
+    "text/x-json",
     "application/json-seq",
     "application/ndjson",
     "application/x-ndjson",
     "application/jsonl",
+    "application/x-jsonl",
+    "application/jsonlines",
     "application/x-jsonlines",
     "text/event-stream",
     "application/vnd.amazon.eventstream",
@@ -256,6 +261,7 @@ mod tests {
             ("", "{", true),
             ("Application/JSON; charset=utf-8", r#"{"text":"half"#, true),
             ("application/problem+json", "{", true),
+            ("text/json", "{", true),
             ("application/geo+json-seq", "{", true),
             ("application/json-seq", "{", true),
             ("application/x-ndjson", "{}\n{", true),
