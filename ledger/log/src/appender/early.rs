@@ -37,6 +37,9 @@ pub struct Early<O> {
     _kept: Option<Box<dyn Any + Send + Sync>>,
 }
 
+/// The answer of another gateway.
+type Asked = Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
+
 /// An outcome that is being made durable.
 enum Pending<O> {
     /// By this gateway.
@@ -45,8 +48,9 @@ enum Pending<O> {
         /// Tells the leader that somebody waits.
         hurry: Arc<Notify>,
     },
-    /// By another gateway, which tells when it is asked.
-    There { durable: Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>, asked_at: Instant },
+    /// By another gateway, which tells when it is asked. A question that nobody waits for any more is dropped, with what it
+    /// has locked: the end of the call may need that.
+    There { ask: Box<dyn Fn() -> Asked + Send>, asked_at: Instant },
     /// By nobody: it has failed, or nobody knows.
     Failed(Box<Error>),
 }
@@ -67,14 +71,19 @@ impl<O> Early<O> {
         Self { outcome, pending: None, _kept: None }
     }
 
-    /// An outcome that another gateway is making durable. `durable` asks it, and is polled only if that must be known. It
-    /// must bear that a command which depends on the outcome is under way. `kept` is dropped with the early outcome.
-    pub(crate) fn there(
+    /// An outcome that another gateway is making durable. `ask` asks it, and is called only if that must be known, again if a
+    /// question was given up. It must bear that a command which depends on the outcome is under way. `kept` is dropped
+    /// with the early outcome.
+    pub(crate) fn there<F>(
         outcome: O,
-        durable: impl Future<Output = Result<(), Error>> + Send + 'static,
+        ask: impl Fn() -> F + Send + 'static,
         kept: impl Send + Sync + 'static,
-    ) -> Self {
-        let pending = Pending::There { durable: Box::pin(durable), asked_at: Instant::now() + ASKED_AFTER };
+    ) -> Self
+    where
+        F: Future<Output = Result<(), Error>> + Send + 'static,
+    {
+        let ask = Box::new(move || Box::pin(ask()) as Asked);
+        let pending = Pending::There { ask, asked_at: Instant::now() + ASKED_AFTER };
         Self { outcome, pending: Some(pending), _kept: Some(Box::new(kept)) }
     }
 
@@ -88,7 +97,7 @@ impl<O> Early<O> {
         match self.pending {
             None => Ok(self.outcome),
             Some(Pending::Failed(error)) => Err(*error),
-            Some(Pending::There { durable, .. }) => durable.await.map(|()| self.outcome),
+            Some(Pending::There { ask, .. }) => ask().await.map(|()| self.outcome),
             Some(Pending::Here { mut durable, hurry }) => match durable.try_recv() {
                 Ok(answer) => answer,
                 Err(TryRecvError::Closed) => Err(lost()),
@@ -106,9 +115,9 @@ impl<O> Early<O> {
             None => return std::future::pending().await,
             Some(Pending::Failed(error)) => return (**error).clone(),
             Some(Pending::Here { durable, .. }) => durable.await.unwrap_or_else(|_| Err(lost())).map(drop),
-            Some(Pending::There { durable, asked_at }) => {
+            Some(Pending::There { ask, asked_at }) => {
                 tokio::time::sleep_until(*asked_at).await;
-                durable.await
+                ask().await
             }
         };
         match answer {
@@ -204,7 +213,7 @@ mod tests {
     async fn an_outcome_that_has_failed_is_never_durable() {
         for failure in [Error::Unknown("lost".to_owned()), Error::Moved] {
             let answer = failure.clone();
-            let mut there = Early::there((), async move { Err(answer) }, ());
+            let mut there = Early::there((), move || std::future::ready(Err(answer.clone())), ());
             assert_eq!(there.failure().await, failure);
             assert_eq!(there.failure().await, failure, "asked again");
             assert_eq!(there.durable().await, Err(failure.clone()));
@@ -216,5 +225,24 @@ mod tests {
             assert_eq!(here.failure().await, failure);
             assert_eq!(here.durable().await, Err(failure));
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_question_that_nobody_waits_for_keeps_nothing_locked() {
+        let locked = Arc::new(tokio::sync::Mutex::new(()));
+        let asked = Arc::clone(&locked);
+        let ask = move || {
+            let lock = Arc::clone(&asked).lock_owned();
+            async move {
+                let _locked = lock.await;
+                tokio::time::sleep(ASKED_AFTER).await;
+                Ok(())
+            }
+        };
+        let mut there = Early::there("an outcome", ask, ());
+        let failure = tokio::time::timeout(ASKED_AFTER * 3 / 2, there.failure()).await;
+        assert!(failure.is_err(), "nothing has failed yet");
+        assert!(locked.try_lock().is_ok(), "a settlement of the call would wait for ever");
+        assert_eq!(there.durable().await, Ok("an outcome"));
     }
 }

@@ -130,7 +130,11 @@ impl Ledger {
         let (ledger, request_id) = (self.clone(), command.request_id);
         self.unconfirmed.insert(command);
         let kept = Kept { unconfirmed: Arc::clone(&self.unconfirmed), request_id };
-        Early::there(opened, async move { ledger.confirmed(partition, request_id).await }, kept)
+        let ask = move || {
+            let ledger = ledger.clone();
+            async move { ledger.confirmed(partition, request_id).await }
+        };
+        Early::there(opened, ask, kept)
     }
 
     /// Returns when a call is open for good. A call that is not open has ended meanwhile, or its opening is lost. It is
