@@ -186,7 +186,9 @@ fn forget_who_chose(years: &mut Years) {
     }
     for ((kind, _), (_, json)) in &mut years.till.store {
         if *kind == "subscription" {
-            let without = json.replace(r#""auto_top_up_chosen":true,"#, "");
+            let without = json
+                .replace(r#""auto_top_up_chosen":true,"#, "")
+                .replace(r#""auto_top_up_chosen":false,"#, "");
             assert!(without.len() < json.len(), "{json}");
             *json = without;
         }
