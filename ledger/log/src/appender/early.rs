@@ -48,8 +48,8 @@ enum Pending<O> {
         /// Tells the leader that somebody waits.
         hurry: Arc<Notify>,
     },
-    /// By another gateway, which tells when it is asked. A question that nobody waits for any more is dropped, with what it
-    /// has locked: the end of the call may need that.
+    /// By another gateway, which tells when it is asked. An abandoned question is dropped and releases its
+    /// lock, which the settlement of the call may need.
     There { ask: Box<dyn Fn() -> Asked + Send>, asked_at: Instant },
     /// By nobody: it has failed, or nobody knows.
     Failed(Box<Error>),

@@ -135,7 +135,7 @@ fn too_late() -> Reply {
     Reply::Failed(Failed::Unavailable("the opening of the call came too late".to_owned()))
 }
 
-/// The outcome of the settlement of another gateway, as that one is told.
+/// The answer to the settlement of another gateway, as it is sent.
 fn settled(outcome: Option<FailureReason>) -> AnyOutcome {
     AnyOutcome::SettleRequest(outcome).for_peers()
 }
