@@ -4,12 +4,10 @@
 
 use farthing_tests::instance::Instance;
 use farthing_tests::log::Log;
-use farthing_tests::merchant::{Customer, Merchant, forward};
 use farthing_tests::process::signal;
-use farthing_tests::provider::{Endpoint, json};
 use farthing_tests::wait::eventually;
-use serde_json::json;
 
+use crate::shop::Shop;
 use crate::{put_away, run};
 
 /// The partitions whose checkpoint is not at the head of the log.
@@ -49,29 +47,10 @@ const COLLISIONS: [(&str, &str); 3] = [
     ),
 ];
 
-struct Shop {
-    merchant: Merchant,
-    customer: Customer,
-    credential: String,
-    endpoint: Endpoint,
-}
-
 impl Shop {
-    async fn open(instance: &'static Instance) -> Self {
-        let merchant = Merchant::of(instance).await;
-        merchant.credit_own("10").await;
-        let customer = merchant.customer("10").await;
-        let meter = merchant.call_meter("0.5").await;
-        let credential = merchant.billing(&customer, &meter);
-        let endpoint = instance.provider.endpoint(|_| json(200, &json!({"usage": {"tokens": 1}})));
-        Self { merchant, customer, credential, endpoint }
-    }
-
-    /// Makes a call with one pair of metadata, which is charged; returns its id.
-    async fn call(&self) -> String {
-        let request = forward("POST", &self.endpoint.url).header("x-service-metadata", r#"{"a":"b"}"#);
-        let response = self.merchant.send(&self.credential, request.json(&json!({}))).await;
-        response.expect(200);
+    /// Makes a call, which is charged; returns its id.
+    async fn charged_call(&self) -> String {
+        let response = self.call().await;
         self.merchant.charged(&response).await;
         response.request_id()
     }
@@ -115,7 +94,7 @@ fn a_transaction_with_rows_that_another_writer_fences_out_leaves_none_of_them() 
         let partition = shop.merchant.partition().await;
         let other = Log::open(&instance.ready().database_url).await;
         for model in ["requests", "entries"] {
-            shop.call().await;
+            shop.charged_call().await;
             let before = shop.head(partition).await;
             // It changes no row of these models: a checkpoint may be before it or after it, with the same rows.
             shop.merchant.call_meter("1").await;
@@ -132,7 +111,7 @@ fn a_transaction_with_rows_that_another_writer_fences_out_leaves_none_of_them() 
             }
             let mut calls = Vec::new();
             for _ in 0..3 {
-                calls.push(shop.call().await);
+                calls.push(shop.charged_call().await);
             }
             let moves = format!("UPDATE {model}.checkpoint AS c ");
             eventually("the projector meets the other writer", async || {
@@ -173,7 +152,7 @@ fn a_row_that_collides_in_any_of_the_tables_is_the_error_that_is_reported() {
             let before = restarts(instance, "requests").len();
             // The id of a request is known only once it is made: its rows must not be written before the collision is there.
             signal(projector, "STOP");
-            let id = shop.call().await;
+            let id = shop.charged_call().await;
             assert_eq!(sql.execute(insert, &[&partition, &id]).await.unwrap(), 1, "{table}");
             signal(projector, "CONT");
             eventually("the collision is met", async || {

@@ -30,6 +30,7 @@ mod renewal;
 mod repeated;
 mod seeds;
 mod severed;
+mod shop;
 mod stored_log;
 mod tampering;
 mod tampering_beside;

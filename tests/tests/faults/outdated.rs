@@ -4,11 +4,11 @@
 use std::process::Stdio;
 
 use farthing_tests::instance::{Instance, program};
-use farthing_tests::merchant::{Customer, Merchant, forward};
-use farthing_tests::provider::{Endpoint, json};
+use farthing_tests::merchant::forward;
 use farthing_tests::wait::eventually;
 use serde_json::{Value, json};
 
+use crate::shop::Shop;
 use crate::{instance, put_away, run};
 
 /// States of an earlier generation, which this program cannot read.
@@ -45,28 +45,12 @@ async fn neither_role_starts(instance: &Instance) {
     }
 }
 
-struct Shop {
-    merchant: Merchant,
-    customer: Customer,
-    credential: String,
-    endpoint: Endpoint,
-}
-
 impl Shop {
-    async fn open(instance: &'static Instance) -> Self {
-        let merchant = Merchant::of(instance).await;
-        merchant.credit_own("10").await;
-        let customer = merchant.customer("10").await;
-        let meter = merchant.call_meter("0.5").await;
-        merchant.post("/v1/spend_keys", &json!({"name": "a key"})).await.expect(201);
-        let credential = merchant.billing(&customer, &meter);
-        let endpoint = instance.provider.endpoint(|_| json(200, &json!({"usage": {"tokens": 1}})));
-        Self { merchant, customer, credential, endpoint }
-    }
-
-    async fn call(&self) {
-        let request = forward("POST", &self.endpoint.url).header("x-service-metadata", r#"{"a":"b"}"#);
-        self.merchant.send(&self.credential, request.json(&json!({}))).await.expect(200);
+    /// Opens it with a spend key, so that every list has something to show.
+    async fn with_a_spend_key(instance: &'static Instance) -> Self {
+        let shop = Self::open(instance).await;
+        shop.merchant.post("/v1/spend_keys", &json!({"name": "a key"})).await.expect(201);
+        shop
     }
 
     /// Everything that the API shows.
@@ -106,7 +90,7 @@ async fn is_whole(instance: &Instance) {
 fn an_instance_of_another_version_builds_its_states_and_read_models_anew() {
     run(async {
         let instance = instance().await;
-        let mut shop = Shop::open(instance).await;
+        let mut shop = Shop::with_a_spend_key(instance).await;
         for _ in 0..3 {
             shop.call().await;
         }
@@ -150,7 +134,7 @@ const LEASES: &str = "SELECT count(*) FROM ledger.leases WHERE gateway IS NOT NU
 fn a_running_gateway_appends_and_leads_nothing_once_the_log_is_newer() {
     run(async {
         let instance = instance().await;
-        let shop = Shop::open(instance).await;
+        let shop = Shop::with_a_spend_key(instance).await;
         shop.call().await;
         let sql = &shop.merchant.log.sql;
         // The first leader of a newer program also begins an epoch, which would stop the old one by itself.
@@ -188,7 +172,7 @@ fn a_running_gateway_appends_and_leads_nothing_once_the_log_is_newer() {
 fn states_are_not_built_from_a_log_that_does_not_verify() {
     run(async {
         let instance = instance().await;
-        let shop = Shop::open(instance).await;
+        let shop = Shop::with_a_spend_key(instance).await;
         shop.call().await;
         let sql = &shop.merchant.log.sql;
         shop.merchant.log.stored().await;
