@@ -1,54 +1,57 @@
 //! Reads and checks a call before it is opened in the ledger: the credential, the target, the body and the price. A
 //! refusal here leaves no trace in the log.
 
+mod addressed;
+mod body;
+mod managed;
+mod outgoing;
+mod price;
+mod provider_key;
+mod sender;
+mod spend_key;
+mod stream;
+
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 
 use axum::body::Body;
 use bytes::Bytes;
 use farthing_core::command::{Caller, OpenRequest};
-use farthing_core::event::RequestShape;
 use farthing_core::ids::{MerchantId, RequestId};
-use farthing_core::model_price::ListPrice;
 use farthing_core::partition::Partition;
-use farthing_core::pricing;
-use farthing_core::secret::KeyHash;
-use farthing_core::state::{SpendKey, State, StateKey};
-use farthing_worker::webhooks::LOOP_HEADER;
-use http::header::{ACCEPT_ENCODING, CONTENT_TYPE, TRANSFER_ENCODING};
-use http::{HeaderValue, Method, Request, Uri, Version};
+use http::{Method, Request};
 use http_body::Body as _;
 
+use self::addressed::{Addressed, recorded_endpoint};
+pub(super) use self::addressed::{check_target, key_parameter};
+pub(super) use self::body::ambiguous_member;
+use self::body::{ahead_of, check_members};
+use self::outgoing::{fit_read_body, headers_to_provider};
+use self::provider_key::set_key_of_token;
+use self::sender::{check_key_is_a_providers, check_sender};
+use self::spend_key::{check_further_models, check_shape};
+use self::stream::fit_stream;
 use super::call_trace::CallTrace;
 use super::called_endpoint::CalledEndpoint;
 use super::forwarder::Forwarder;
-use super::headers::{self, KeyPlace, Slot};
+use super::headers;
 use super::idempotent_call::{self, CallContent, IdempotentCall};
-use super::managed_body::check_managed_body;
-use super::read_call::{ReadCall, too_many_members};
-use super::request_body::{Ahead, RequestBody};
+use super::read_call::ReadCall;
+use super::request_body::RequestBody;
 use super::response_change::ResponseRule;
 use super::signature::{credentials_of_token, sign_call};
-use super::size;
 use super::turns::{Conversions, TurnWithMemory};
-use super::usage::{
-    RequestedStream, Shape, are_further_models_among, may_name_further_models, requesting_usage,
-};
+use super::usage::{Shape, may_name_further_models};
 use super::whole_body::read_whole;
 use super::{credential, metadata};
-use crate::app::App;
 use crate::body_memory::{BodyKind, beside_others};
 use crate::caller_address::CallerAddress;
 use crate::caller_key::CallerKey;
-use crate::error::{ApiError, AuthError, ForwardError, Issue};
+use crate::error::ApiError;
 use crate::known_keys::Owner;
-use crate::model_endpoints::{AllowedProviders, ModelEndpoint};
-use crate::providers::{
-    BilledBy, CallersKey, Key, ProviderKey, Recognised, StreamUsage, Unpriced, UsageLimit,
-};
-use crate::rewrite::Rewrite;
+use crate::model_endpoints::AllowedProviders;
+use crate::providers::{BilledBy, Key, ProviderKey, Recognised, Unpriced, UsageLimit};
 use crate::serve::CallInFlight;
-use crate::target::{self, KeyParameter, Query};
+use crate::target::Query;
 
 /// A call that is ready to be opened and sent.
 pub(super) struct PreparedCall {
@@ -83,21 +86,11 @@ pub(super) async fn prepare(
     let app = &forwarder.app;
     let (parts, body) = request.into_parts();
     let address = CallerAddress::of_request(&parts);
-    if let Some(name) = headers::is_of_a_browser_itself(&parts.headers) {
-        let message = "must be that of a program's own request: nothing here is a page, a script or a worker";
-        return Err(ApiError::issue([name], message));
-    }
-    if headers::is_of_a_webhook(&parts.headers) {
-        let message = "must not name this service: a webhook's delivery cannot be forwarded";
-        return Err(ApiError::issue([LOOP_HEADER.0], message));
-    }
+    check_sender(&parts.headers)?;
     let query = Query::read(parts.uri.query().unwrap_or_default());
     let found = credential::find(&parts.headers, &query.keys, &app.server_key)?;
     let addressed = Addressed::read(forwarder, called, &parts.uri, &query, &found)?;
-    if found.credential.provider_key.as_deref().is_some_and(credential::is_within) {
-        let issue = Issue::new(["provider_key"], "must not be a credential of this service");
-        return Err(ApiError::Forward(ForwardError::TokenJsonInvalid(vec![issue])));
-    }
+    check_key_is_a_providers(&found)?;
     let metadata = metadata::read(&parts.headers, &query.metadata)?;
 
     let Owner { partition, merchant_id } =
@@ -130,13 +123,7 @@ pub(super) async fn prepare(
                 let turn = conversions.turn_with_memory(&whole).await?;
                 (ReadCall::forwarded_whole(provider, urls, &whole)?, provider, turn)
             } else {
-                // Elsewhere a form may be anything, and passes as it comes.
-                let is_transcription = provider.shape(&urls.1) == Shape::Transcription;
-                let ahead = match (&key, is_transcription) {
-                    (Some(_), _) => Ahead::Any,
-                    (None, true) => Ahead::JsonOrForm,
-                    (None, false) => Ahead::Json,
-                };
+                let ahead = ahead_of(provider, &urls.1, key.as_deref());
                 let by = &found.credential.caller;
                 let given = (&parts.headers, body);
                 let read = ReadCall::forwarded((provider, by), urls, given, ahead, (turn, idle)).await?;
@@ -173,6 +160,26 @@ struct KnownCaller {
     key: Option<String>,
 }
 
+/// The terms on which a call is sent.
+#[derive(Clone, Copy)]
+struct Terms<'a> {
+    called: CalledEndpoint,
+    provider: Recognised<'a>,
+    /// The provider key that it carries.
+    key: Key<'a>,
+    /// Whether its credential is a spend key.
+    on_spend_key: bool,
+    /// The unit by which it is billed.
+    billed_by: BilledBy,
+}
+
+impl Terms<'_> {
+    /// Whether the instance pays for it, on its own provider key.
+    fn is_managed(&self) -> bool {
+        matches!(self.key, Key::Managed(_))
+    }
+}
+
 /// Chooses the provider key of a call to `provider` that is read, checks what it may ask for and makes the request to the
 /// provider. A long body has its turn, until it is read no more, and another one to be signed.
 async fn finish(
@@ -180,70 +187,32 @@ async fn finish(
     request_id: RequestId,
     (called, parts): (CalledEndpoint, http::request::Parts),
     KnownCaller { partition, merchant_id, found, key }: KnownCaller,
-    (read, provider, mut turn, conversions): (ReadCall, Recognised<'_>, Option<TurnWithMemory>, Conversions),
+    (mut read, provider, mut turn, conversions): (
+        ReadCall,
+        Recognised<'_>,
+        Option<TurnWithMemory>,
+        Conversions,
+    ),
     metadata: BTreeMap<String, String>,
 ) -> Result<PreparedCall, ApiError> {
     let app = &forwarder.app;
-    let ReadCall {
-        scope,
-        recorded,
-        target,
-        mut body,
-        json,
-        form,
-        mut options,
-        model,
-        known_bytes,
-        asked,
-        fingerprint,
-        mut rule,
-    } = read;
-    let mut outgoing_headers = headers::to_provider(parts.headers, &found.slots);
-    if let CalledEndpoint::Model(_) = called {
-        headers::without_own_keys(&mut outgoing_headers);
-    }
-    if let Some(name) = credential::header_with_one(&outgoing_headers) {
-        let message = "holds a credential of this service, which must not reach a provider; send it in one of its own \
-                       slots alone";
-        return Err(ApiError::issue([name.as_str()], message));
-    }
+    let mut outgoing_headers = headers_to_provider(called, parts.headers, &found)?;
     let own_keys = headers::own_keys(&outgoing_headers);
-    debug_assert_eq!(provider, app.providers.at(&target), "the provider is that of the URL");
+    debug_assert_eq!(provider, app.providers.at(&read.target), "the provider is that of the URL");
     let mut signed_with = credentials_of_token(provider, &found)?;
-    let key_place = key_place(provider, &target, found.slot);
-    let is_in_url = called == CalledEndpoint::Forward && key_place == KeyPlace::Carrier(Slot::Query);
-    let is_sent = !is_in_url && signed_with.is_none();
-    if let Some(key) = found.credential.provider_key.as_deref().filter(|_| is_sent) {
-        let invalid = || {
-            let issue = Issue::new(["provider_key"], "cannot stand in a header");
-            ApiError::Forward(ForwardError::TokenJsonInvalid(vec![issue]))
-        };
-        if called != CalledEndpoint::Forward && ProviderKey::new(key).is_none() {
-            return Err(invalid());
-        }
-        headers::set_provider_key(&mut outgoing_headers, key_place, key).map_err(|_| invalid())?;
+    if signed_with.is_none() {
+        set_key_of_token(called, (provider, &read.target), &found, &mut outgoing_headers)?;
     }
-    let brings_key = found.credential.provider_key.is_some()
-        || !own_keys.is_empty()
-        || !target::keys_within(&target).is_empty();
-    let callers_key = if brings_key { CallersKey::Present } else { CallersKey::Absent };
-    let provider_key = app
-        .providers
-        .key(provider, callers_key)
-        .map_err(|_| ApiError::Forward(ForwardError::ProviderKeyMissing))?;
-    if options.has_too_many_members && matches!(provider_key, Key::Managed(_)) {
-        return Err(too_many_members());
-    }
-    let on_spend_key = matches!(found.credential.caller, Caller::SpendKey(_));
-    let ambiguous = match provider_key {
-        Key::Managed(_) => options.ambiguous,
-        // A spend key may be for some models only. One that is spelled otherwise is no model to it.
-        Key::Callers => (on_spend_key && options.repeats_model).then_some("model"),
+    let terms = Terms {
+        called,
+        provider,
+        key: provider_key::choose(app, (provider, &read.target), &found, &own_keys)?,
+        on_spend_key: matches!(found.credential.caller, Caller::SpendKey(_)),
+        billed_by: provider.billed_by(&read.target),
     };
-    if let Some(name) = ambiguous {
-        return Err(ambiguous_member(name));
-    }
-    if let (Caller::SpendKey(hash), Some(json)) = (&found.credential.caller, json.as_deref())
+    check_members(terms, &read.options)?;
+    // No reference to all of `read` may be kept over an `await`: its body cannot be shared between threads.
+    if let (Caller::SpendKey(hash), Some(json)) = (&found.credential.caller, read.json.as_deref())
         && beside_others(json.len(), || may_name_further_models(json))
     {
         // Boxed, so that other calls have no room for it.
@@ -251,123 +220,15 @@ async fn finish(
         let turns = (turn, &conversions);
         turn = Box::pin(check_further_models(app, (merchant_id, hash), json, of_provider, turns)).await?;
     }
-    let priced = app.providers.list_price(provider, provider_key, &parts.method, &target, model.as_deref());
-    let (list_price, unpriced) = match priced {
-        Ok(list_price) => (list_price, None),
-        Err(why) => (ListPrice::Unlisted, Some(why)),
-    };
-    let billed_by = provider.billed_by(&target);
-    if billed_by == BilledBy::InputCharacters
-        && let Some(json) = json.as_deref()
-    {
-        beside_others(json.len(), || options.read_input_characters(json));
+    let (list_price, unpriced) = price::list_price(app, terms, &parts.method, &read);
+    price::count_characters(terms, &mut read);
+    let size = price::size(app, terms, &read);
+    fit_read_body(terms, &read, &mut outgoing_headers);
+    fit_stream(terms, &mut read, &mut outgoing_headers)?;
+    if let Key::Managed(key) = terms.key {
+        signed_with = managed::check_and_fit(terms, key, &read, &list_price, &mut outgoing_headers)?;
     }
-    let limits = size::Limits {
-        members: provider.limit_members(&target),
-        model: app.providers.max_tokens(provider, &target, model.as_deref()),
-        billed_by,
-        unbounded: provider.unbounded(model.as_deref()),
-    };
-    let size = match json.as_deref().filter(|_| on_spend_key) {
-        Some(json) => beside_others(json.len(), || size::of_call(&options, Some(json), known_bytes, limits)),
-        None if on_spend_key && form.is_some() => size::of_form(&options, known_bytes, limits),
-        None => size::of_call(&options, None, known_bytes, limits),
-    };
-    if called != CalledEndpoint::Forward {
-        headers::fit_whole_body(&mut outgoing_headers, json.as_ref().map_or(0, Bytes::len));
-        if let ResponseRule::Converted(..) = rule {
-            headers::fit_converted_body(&mut outgoing_headers);
-        }
-        if provider.name == "anthropic" {
-            headers::fit_anthropic(&mut outgoing_headers);
-        }
-    }
-    let asks_for_usage = match rule {
-        ResponseRule::Unchanged | ResponseRule::WithoutUsageChunk => matches!(provider_key, Key::Managed(_)),
-        // The usage of a stream is a part of the caller's format, whoever pays.
-        ResponseRule::Converted(..) => provider.is_known(),
-    };
-    // The instance pays for calls on its own keys, so these must report their usage and have a list price.
-    let stream_usage = provider.stream_usage(&target);
-    let is_managed = matches!(provider_key, Key::Managed(_));
-    let is_stream = options.stream != RequestedStream::None;
-    // Also one that asks for its usage: whether the provider then reports it is not known.
-    if is_managed && is_stream && stream_usage == StreamUsage::Unknown {
-        let message = "must be false: this provider is not known to report the usage of such a stream";
-        return Err(ApiError::issue(["stream"], message));
-    }
-    let hides_usage = options.stream == RequestedStream::WithoutUsage;
-    if asks_for_usage && hides_usage && stream_usage == StreamUsage::OnRequest {
-        let altered = json.as_ref().and_then(|json| beside_others(json.len(), || requesting_usage(json)));
-        let altered = altered.ok_or_else(|| ApiError::issue(["stream_options"], "must be an object"))?;
-        headers::fit_altered_body(&mut outgoing_headers, altered.len());
-        body = RequestBody::whole(altered.into());
-        if let ResponseRule::Unchanged = rule {
-            rule = ResponseRule::WithoutUsageChunk;
-        }
-    }
-    let mut usage_limit = UsageLimit::default();
-    if let Key::Managed(key) = provider_key {
-        usage_limit = app.providers.usage_limit(provider, &target, model.as_deref(), options.answers);
-        if options.is_background {
-            return Err(ApiError::issue(["background"], "must not be true"));
-        }
-        if let Some(name) = options.unread_count {
-            return Err(ApiError::issue([name], "must be a whole number"));
-        }
-        // A call without a list price is refused for that.
-        if list_price != ListPrice::Unlisted {
-            let given = (json.as_ref(), form.as_ref());
-            check_managed_body(provider, (&target, model.as_deref()), given, &body, &list_price)?;
-        }
-        // A compressed response may be too long to be read for its usage.
-        outgoing_headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-        if json.is_some() {
-            // The provider reads the body as it was read here.
-            outgoing_headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        }
-        headers::fit_managed_key(&mut outgoing_headers);
-        if billed_by == BilledBy::Report {
-            headers::ask_for_a_readable_answer(&mut outgoing_headers);
-        }
-        if provider.is_bedrock() {
-            headers::fit_managed_key_of_bedrock(&mut outgoing_headers).map_err(|name| {
-                ApiError::issue([name.as_str()], "requests a feature that has no listed price")
-            })?;
-        }
-        if let Some(name) = provider.parameter_of_the_response(&target) {
-            let message = format!(
-                "has the query parameter {name}, which a call on a managed provider key may not have: it could leave the \
-                 usage out of the response"
-            );
-            return Err(ApiError::issue(["u"], message));
-        }
-        signed_with = provider
-            .credentials_within(key.reveal())
-            .map_err(|invalid| ApiError::internal(format!("the key of {}: {invalid}", provider.name)))?;
-        if signed_with.is_none() {
-            let (name, value) = provider.key_header(&target, key);
-            outgoing_headers.insert(name, value);
-        }
-    }
-    if billed_by == BilledBy::InputCharacters {
-        if is_managed && options.input_characters.is_none() {
-            return Err(ApiError::issue(["input"], "must be a text: the price is one for its characters"));
-        }
-        usage_limit = usage_limit.with_sent_characters(options.input_characters);
-    }
-    if is_managed && let ListPrice::Listed(price) = &list_price {
-        usage_limit = usage_limit.counting(&size, pricing::max_model_cost(price, size));
-    }
-    let provider_key_type = provider_key.key_type();
-    let managed_key = match provider_key {
-        Key::Managed(key) => Some(key.clone()),
-        Key::Callers => None,
-    };
-    let shape = provider.shape(&target);
-    let mut endpoint = parts.method.to_string();
-    endpoint.push(' ');
-    endpoint.push_str(&target::without_keys(&recorded.to_string()));
+    let usage_limit = price::usage_limit(app, terms, &read, &list_price, size)?;
     let credential = found.credential;
     let command = OpenRequest {
         request_id,
@@ -378,9 +239,9 @@ async fn finish(
         meter: credential.meter,
         billing: credential.billing,
         provider: provider.name.to_owned(),
-        provider_key_type,
-        endpoint,
-        model,
+        provider_key_type: terms.key.key_type(),
+        endpoint: recorded_endpoint(&parts.method, &read.recorded),
+        model: read.model,
         list_price,
         metadata,
         size,
@@ -388,16 +249,15 @@ async fn finish(
         now: request_id.made_at(),
     };
     drop(turn);
-    let idempotent_call = match key.zip(fingerprint) {
+    let idempotent_call = match key.zip(read.fingerprint) {
         Some((key, fingerprint)) => {
-            let provider_key = credential.provider_key.as_deref();
             let content = CallContent {
-                path: scope,
+                path: read.scope,
                 method: &parts.method,
-                url: &recorded,
-                provider_key,
+                url: &read.recorded,
+                provider_key: credential.provider_key.as_deref(),
                 own_keys: &own_keys,
-                asked: &asked,
+                asked: &read.asked,
                 body: &fingerprint,
             };
             let opening = (&command, parts.extensions.get().cloned());
@@ -406,22 +266,18 @@ async fn finish(
         }
         None => None,
     };
-    let mut outgoing = Request::new(body);
-    *outgoing.method_mut() = parts.method.clone();
-    *outgoing.uri_mut() = target;
-    *outgoing.headers_mut() = outgoing_headers;
-    let unsized_body = !outgoing.body().is_end_stream() && outgoing.body().size_hint().exact().is_none();
-    if unsized_body && parts.method == Method::GET {
-        // A GET may have a body; hyper sends it only with a Transfer-Encoding header.
-        outgoing.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
-    }
-    *outgoing.version_mut() = Version::HTTP_11;
+    let shape = provider.shape(&read.target);
+    let mut outgoing = outgoing::request(parts.method.clone(), read.target, outgoing_headers, read.body);
     // A managed call without a price is refused when it is opened.
-    if let Some(credentials) = signed_with.filter(|_| !is_managed || unpriced.is_none()) {
+    if let Some(credentials) = signed_with.filter(|_| !terms.is_managed() || unpriced.is_none()) {
         let length = outgoing.body().in_memory().map_or(0, |body| body.len());
         let _turn = conversions.turn(length).await?;
         sign_call(app, provider, &credentials, &mut outgoing)?;
     }
+    let managed_key = match terms.key {
+        Key::Managed(key) => Some(key.clone()),
+        Key::Callers => None,
+    };
     Ok(PreparedCall {
         partition,
         command,
@@ -429,164 +285,9 @@ async fn finish(
         method: parts.method,
         shape,
         idempotent_call,
-        rule,
+        rule: read.rule,
         usage_limit,
         managed_key,
         unpriced,
     })
-}
-
-/// Where the caller's own provider key goes, of a call whose credential came in `slot`.
-fn key_place(provider: Recognised<'_>, target: &Uri, slot: Slot) -> KeyPlace {
-    provider.key_slot(target).map_or(KeyPlace::Carrier(slot), KeyPlace::Providers)
-}
-
-/// Refuses a spend key of another shape than the endpoint's. Keys without a shape, and merchants, may call every endpoint.
-/// Returns the providers that the caller may call.
-async fn check_shape(
-    forwarder: &Forwarder,
-    merchant_id: MerchantId,
-    caller: &Caller,
-    endpoint: ModelEndpoint,
-) -> Result<AllowedProviders, ApiError> {
-    let Caller::SpendKey(hash) = caller else { return Ok(AllowedProviders::All) };
-    let key = spend_key(&forwarder.app, merchant_id, hash).await?;
-    match key.settings.request_shape {
-        Some(shape) if shape != endpoint.shape() => {
-            let message = match shape {
-                RequestShape::Openai => {
-                    "of this spend key is openai: it calls /v1/chat/completions, /v1/responses and /v1/embeddings"
-                }
-                RequestShape::Anthropic => "of this spend key is anthropic: it calls /v1/messages",
-            };
-            Err(ApiError::issue(["request_shape"], message))
-        }
-        Some(_) | None => {
-            let allowed = key.settings.allowed_providers.clone();
-            Ok(allowed.map_or(AllowedProviders::All, AllowedProviders::Listed))
-        }
-    }
-}
-
-/// Refuses a body that names, beside its `model`, one that its spend key does not allow. The `model` is checked when the call is
-/// opened. A long body gives its turn back while the state of the key is read, and returns the next one.
-async fn check_further_models(
-    app: &App,
-    (merchant_id, hash): (MerchantId, &KeyHash),
-    json: &[u8],
-    of_provider: &[&str],
-    (turn, conversions): (Option<TurnWithMemory>, &Conversions),
-) -> Result<Option<TurnWithMemory>, ApiError> {
-    let had_turn = turn.is_some();
-    drop(turn);
-    let key = spend_key(app, merchant_id, hash).await?;
-    let turn = if had_turn { conversions.turn_with_memory(json).await? } else { None };
-    let is_allowed =
-        |list: &Vec<String>| beside_others(json.len(), || are_further_models_among(list, json, of_provider));
-    if key.settings.allowed_models.as_ref().is_none_or(is_allowed) {
-        Ok(turn)
-    } else {
-        Err(ApiError::Auth(AuthError::ModelNotAllowed))
-    }
-}
-
-/// The state of the merchant's spend key with this hash.
-async fn spend_key(app: &App, merchant_id: MerchantId, hash: &KeyHash) -> Result<Box<SpendKey>, ApiError> {
-    let Some(State::SpendKeyHash(id)) = app.state(merchant_id, StateKey::SpendKeyHash(hash.clone())).await?
-    else {
-        return Err(ApiError::Auth(AuthError::SpendKeyInvalid));
-    };
-    match app.state(merchant_id, StateKey::SpendKey(id)).await? {
-        Some(State::SpendKey(key)) => Ok(key),
-        Some(_) | None => Err(ApiError::Auth(AuthError::SpendKeyInvalid)),
-    }
-}
-
-/// A member that readers may understand in two ways.
-pub(super) fn ambiguous_member(name: &str) -> ApiError {
-    ApiError::issue([name], "must be given once in the body, in exactly this spelling")
-}
-
-/// Where a call goes, as far as its head says.
-enum Addressed<'a> {
-    /// To the URL `u`, or the one in the path.
-    Forward {
-        /// The provider at both URLs, which differ in their query alone.
-        provider: Recognised<'a>,
-        /// The URL as the log has it: without the credential's provider key.
-        recorded: Uri,
-        target: Uri,
-    },
-    /// To the provider of its model.
-    ByModel(ModelEndpoint),
-    /// To the URL in the path.
-    Rewrite(Rewrite),
-}
-
-impl<'a> Addressed<'a> {
-    fn read(
-        forwarder: &'a Forwarder,
-        called: CalledEndpoint,
-        uri: &Uri,
-        query: &Query<'_>,
-        found: &credential::Found,
-    ) -> Result<Self, ApiError> {
-        match called {
-            CalledEndpoint::Forward => {
-                let in_path = uri.path().split_once("/forward/").map(|(_, given)| given);
-                let in_path = in_path.filter(|given| !given.is_empty());
-                let named = in_path.map(|given| query.with_url_in_path(given)).transpose()?;
-                let query = named.as_ref().unwrap_or(query);
-                let recorded = target(query, found, None)?;
-                check_target(forwarder, &recorded)?;
-                let provider = forwarder.app.providers.at(&recorded);
-                let in_url = key_place(provider, &recorded, found.slot) == KeyPlace::Carrier(Slot::Query);
-                let key_in_url = found.credential.provider_key.as_deref().filter(|_| in_url);
-                let target = match key_in_url {
-                    Some(_) => target(query, found, key_in_url)?,
-                    None => recorded.clone(),
-                };
-                Ok(Self::Forward { provider, recorded, target })
-            }
-            CalledEndpoint::Model(endpoint) => Ok(Self::ByModel(endpoint)),
-            CalledEndpoint::Rewrite => {
-                let rewrite = Rewrite::read(uri.path(), query, key_parameter(found))?;
-                check_target(forwarder, &rewrite.target)?;
-                Ok(Self::Rewrite(rewrite))
-            }
-        }
-    }
-}
-
-/// Refuses a URL with a credential of this service, and one whose address is forbidden.
-pub(super) fn check_target(forwarder: &Forwarder, target: &Uri) -> Result<(), ApiError> {
-    let authority = target.authority().map_or("", |authority| authority.as_str());
-    let path_and_query = target.path_and_query().map_or("", |path| path.as_str());
-    if credential::is_within(authority)
-        || credential::is_within(path_and_query)
-        || target::keys_within(target).iter().any(|key| credential::is_ours(key))
-    {
-        return Err(ApiError::Forward(ForwardError::UrlInvalid("contains a credential of this service")));
-    }
-    if let Some(address) = literal_address(target)
-        && !forwarder.guard.permits(address)
-    {
-        return Err(ApiError::Forward(ForwardError::UrlForbidden));
-    }
-    Ok(())
-}
-
-/// What the query parameter `key` is.
-pub(super) fn key_parameter(found: &credential::Found) -> KeyParameter {
-    if found.slots.contains(&Slot::Query) { KeyParameter::IsCredential } else { KeyParameter::IsProviders }
-}
-
-fn target(query: &Query<'_>, found: &credential::Found, provider_key: Option<&str>) -> Result<Uri, ApiError> {
-    Ok(query.target(key_parameter(found), provider_key)?)
-}
-
-/// The IP address that the URL names literally, if any. Checking it here refuses the call before it is opened; the
-/// dialer checks every resolved address again.
-fn literal_address(target: &Uri) -> Option<IpAddr> {
-    target.host()?.trim_matches(['[', ']']).parse().ok()
 }
