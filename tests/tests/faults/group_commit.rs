@@ -1,13 +1,17 @@
 //! Group commit over partitions: the batches of several leaders of one process are one transaction, and the failure of one
 //! is not the failure of another.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use chrono::Utc;
-use farthing_core::command::{IssueSecretKey, to_millisecond};
-use farthing_core::ids::{MerchantId, Mint, SecretKeyId};
+use farthing_core::command::{Billing, Caller, IssueSecretKey, OpenRequest, RequestSettings, to_millisecond};
+use farthing_core::event::ProviderKeyType;
+use farthing_core::ids::{GatewayId, MerchantId, Mint, RequestId, SecretKeyId};
+use farthing_core::model_price::ListPrice;
 use farthing_core::partition::Partition;
-use farthing_core::secret::ServerKey;
+use farthing_core::pricing::SizeHint;
+use farthing_core::secret::{KeyHash, ServerKey};
 use farthing_log::appender::{Appender, AppenderConfig, Error, GroupCommit, Lease};
 use farthing_log::connect::Role;
 use farthing_log::metrics::LedgerMetrics;
@@ -43,6 +47,16 @@ CREATE TRIGGER count_attempt BEFORE UPDATE ON ledger.heads FOR EACH ROW
 WHEN (NEW.partition = {partition} AND NEW.position > OLD.position) EXECUTE FUNCTION public.count_attempt()";
 const ATTEMPTS: &str = "SELECT last_value FROM public.attempts WHERE is_called";
 
+/// Makes a head refuse to move, as an error of Postgres would.
+const REFUSE: &str = "\
+CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'a test refuses';
+END $$;
+CREATE TRIGGER refuse AFTER UPDATE ON ledger.heads FOR EACH ROW
+WHEN (NEW.partition = {partition} AND NEW.position > OLD.position) EXECUTE FUNCTION public.refuse()";
+const ACCEPT: &str = "DROP TRIGGER refuse ON ledger.heads";
+
 const BLOCKED: &str = "\
 SELECT count(*) FROM pg_stat_activity
 WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%append%'";
@@ -51,24 +65,61 @@ WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '
 struct Led {
     merchant: Merchant,
     partition: Partition,
+    /// Its merchant's key that the test has issued.
+    key: SecretKeyId,
     appender: Appender,
     _lease: watch::Sender<Lease>,
 }
 
 impl Led {
+    fn merchant_id(&self) -> MerchantId {
+        self.merchant.id.parse().unwrap()
+    }
+
     /// Issues a key to the merchant.
     async fn issue(&self, id: SecretKeyId) -> Result<(), Error> {
-        let server_key = ServerKey::from_hex(&"7".repeat(64)).unwrap();
-        let merchant_id: MerchantId = self.merchant.id.parse().unwrap();
         let issue = IssueSecretKey {
-            merchant_id,
+            merchant_id: self.merchant_id(),
             secret_key_id: id,
-            key_hash: server_key.hash(&id.to_string()),
+            key_hash: hash(id),
             hint: "0000".to_owned(),
             name: "a test".to_owned(),
             now: to_millisecond(Utc::now()),
         };
         self.appender.submit(None, issue).await.map(drop)
+    }
+
+    /// Opens a call of the merchant, whose batch is of events alone.
+    async fn open(&self, request_id: RequestId) -> Result<(), Error> {
+        let open = OpenRequest {
+            request_id,
+            gateway_id: GatewayId::new(Mint::default().next(Utc::now())),
+            merchant_id: self.merchant_id(),
+            caller: Caller::SecretKey(hash(self.key)),
+            customer: None,
+            meter: None,
+            billing: Billing::Usual,
+            provider: "a provider".to_owned(),
+            provider_key_type: ProviderKeyType::Unmanaged,
+            endpoint: "POST https://provider.example/".to_owned(),
+            model: None,
+            list_price: ListPrice::Unlisted,
+            metadata: BTreeMap::new(),
+            size: SizeHint { input_bytes: 1, ..SizeHint::default() },
+            settings: RequestSettings {
+                service_charge_rate: "0.019".parse().unwrap(),
+                default_hold: "0.2".parse().unwrap(),
+                hold_cap: "1".parse().unwrap(),
+            },
+            now: to_millisecond(Utc::now()),
+        };
+        self.appender.submit(None, open).await.map(drop)
+    }
+
+    /// How often the opening of a call is in the log.
+    async fn openings(&self, id: RequestId) -> usize {
+        let (id, events) = (id.to_string(), self.merchant.events().await);
+        events.iter().filter(|event| event.kind == "request.opened" && event.key.contains(&id)).count()
     }
 
     async fn moved_by(&self, log: &Log) -> String {
@@ -86,6 +137,10 @@ impl Led {
     }
 }
 
+fn hash(id: SecretKeyId) -> KeyHash {
+    ServerKey::from_hex(&"7".repeat(64)).unwrap().hash(&id.to_string())
+}
+
 /// Leads the partitions of three merchants, with one group commit.
 async fn three(
     instance: &'static Instance,
@@ -99,6 +154,7 @@ async fn three(
         let merchant = Merchant::of(instance).await;
         let partition = merchant.log.partition_of(&merchant.id).await;
         if merchants.iter().all(|(_, other)| *other != partition) {
+            merchant.credit_own("1").await;
             merchants.push((merchant, partition));
         }
     }
@@ -108,21 +164,31 @@ async fn three(
         let config = leader::appender(&instance.ready().database_url, partition);
         let config = AppenderConfig { group: Some(group.clone()), ..config };
         let appender = Appender::start(config, lease.subscribe(), stop, tasks);
-        let here = Led { merchant, partition, appender, _lease: lease };
+        let key = SecretKeyId::new(Mint::default().next(Utc::now()));
+        let here = Led { merchant, partition, key, appender, _lease: lease };
         // It has loaded what the next commands need.
-        here.issue(SecretKeyId::new(Mint::default().next(Utc::now()))).await.unwrap();
+        here.issue(key).await.unwrap();
         led.push(here);
     }
     led
 }
 
-/// Issues a key in each partition: while the first one's append waits for its head, the other two become one group.
-async fn issue_together(led: &[Led], log: &Log, ids: [SecretKeyId; 3]) -> [Result<(), Error>; 3] {
-    let [first, second, third] = led else { panic!("three partitions") };
-    let blocker = first.merchant.instance.log().await;
+/// Locks the head of a partition until the connection's next ROLLBACK.
+async fn lock_head(blocker: &Log, led: &Led) {
     blocker.sql.batch_execute("BEGIN").await.unwrap();
     let lock = "SELECT FROM ledger.heads WHERE partition = $1 FOR UPDATE";
-    blocker.sql.execute(lock, &[&first.partition.number()]).await.unwrap();
+    blocker.sql.execute(lock, &[&led.partition.number()]).await.unwrap();
+}
+
+/// Submits a command in each partition: while the first one's append waits for its head, the other two become one group.
+async fn together(
+    led: &[Led],
+    log: &Log,
+    submit: impl AsyncFn(usize, &Led) -> Result<(), Error>,
+) -> [Result<(), Error>; 3] {
+    let [first, second, third] = led else { panic!("three partitions") };
+    let blocker = first.merchant.instance.log().await;
+    lock_head(&blocker, first).await;
     let release = async {
         eventually("the first append waits for its head", async || {
             let waiting: i64 = log.sql.query_one(BLOCKED, &[]).await.unwrap().get(0);
@@ -136,11 +202,33 @@ async fn issue_together(led: &[Led], log: &Log, ids: [SecretKeyId; 3]) -> [Resul
             }
             blocker.sql.batch_execute("ROLLBACK").await.unwrap();
         };
-        let (second, third, ()) = tokio::join!(second.issue(ids[1]), third.issue(ids[2]), waiting);
+        let (second, third, ()) = tokio::join!(submit(1, second), submit(2, third), waiting);
         (second, third)
     };
-    let (first, (second, third)) = tokio::join!(first.issue(ids[0]), release);
+    let (first, (second, third)) = tokio::join!(submit(0, first), release);
     [first, second, third]
+}
+
+/// Issues a key in each partition, of which the second and the third are one group.
+async fn issue_together(led: &[Led], log: &Log, ids: [SecretKeyId; 3]) -> [Result<(), Error>; 3] {
+    together(led, log, async |number, led| led.issue(ids[number]).await).await
+}
+
+/// Opens a call in each partition, of which the second and the third are one group.
+async fn open_together(led: &[Led], log: &Log, ids: [RequestId; 3]) -> [Result<(), Error>; 3] {
+    together(led, log, async |number, led| led.open(ids[number]).await).await
+}
+
+/// Ends the leaders, and gives their partitions back.
+async fn end(led: Vec<Led>, log: &Log, stop: &CancellationToken, tasks: &TaskTracker) {
+    stop.cancel();
+    let partitions: Vec<_> = led.iter().map(|led| led.partition).collect();
+    drop(led);
+    tasks.close();
+    tasks.wait().await;
+    for partition in partitions {
+        leader::give_back(&log.sql, partition).await;
+    }
 }
 
 #[test]
@@ -184,14 +272,62 @@ fn the_batches_of_several_partitions_are_one_transaction_in_which_one_fails_alon
         let next: [SecretKeyId; 3] = new();
         led[2].issue(next[2]).await.unwrap();
 
-        stop.cancel();
-        let partitions: Vec<_> = led.iter().map(|led| led.partition).collect();
-        drop(led);
-        tasks.close();
-        tasks.wait().await;
-        for partition in partitions {
-            leader::give_back(&log.sql, partition).await;
-        }
+        end(led, &log, &stop, &tasks).await;
+        put_away(instance).await;
+    });
+}
+
+#[test]
+fn events_of_several_partitions_are_one_statement_in_which_one_fails_or_waits_alone() {
+    run(async {
+        let instance = instance().await;
+        let log = instance.log().await;
+        let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+        let led = three(instance, Arc::default(), &stop, &tasks).await;
+        let mint = Mint::default();
+        let new = || std::array::from_fn(|_| RequestId::new(mint.next(Utc::now())));
+        // The first calls load what the next ones need.
+        let answers = open_together(&led, &log, new()).await;
+        assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+
+        let answers = open_together(&led, &log, new()).await;
+        assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+        assert_eq!(led[1].moved_by(&log).await, led[2].moved_by(&log).await, "one transaction");
+        assert_ne!(led[0].moved_by(&log).await, led[1].moved_by(&log).await);
+
+        // The third one's head refuses to move: only its command fails.
+        let refuse = REFUSE.replace("{partition}", &led[2].partition.number().to_string());
+        log.sql.batch_execute(&refuse).await.unwrap();
+        let ids: [RequestId; 3] = new();
+        let answers = open_together(&led, &log, ids).await;
+        log.sql.batch_execute(ACCEPT).await.unwrap();
+        assert!(answers[2].is_err(), "{answers:?}");
+        assert_eq!((&answers[0], &answers[1]), (&Ok(()), &Ok(())));
+        assert_eq!((led[1].openings(ids[1]).await, led[2].openings(ids[2]).await), (1, 0));
+
+        // The third one's head is locked by somebody: only its command waits.
+        let ids: [RequestId; 3] = new();
+        let blocker = instance.log().await;
+        lock_head(&blocker, &led[2]).await;
+        let (answered, is_answered) = tokio::sync::oneshot::channel();
+        let answered = std::cell::Cell::new(Some(answered));
+        let opened = together(&led, &log, async |number, led| {
+            let answer = led.open(ids[number]).await;
+            if number == 1 {
+                answered.take().unwrap().send(()).unwrap();
+            }
+            answer
+        });
+        let release = async {
+            is_answered.await.unwrap();
+            assert_eq!(led[2].openings(ids[2]).await, 0, "it waits");
+            blocker.sql.batch_execute("ROLLBACK").await.unwrap();
+        };
+        let (answers, ()) = tokio::join!(opened, release);
+        assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+        assert_eq!((led[1].openings(ids[1]).await, led[2].openings(ids[2]).await), (1, 1));
+
+        end(led, &log, &stop, &tasks).await;
         put_away(instance).await;
     });
 }

@@ -21,12 +21,16 @@ SELECT ledger.append_batch($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $1
 /// Appends batches of several partitions that consist of events alone, each if its head is still at the position it was
 /// decided at. Returns the partitions of those that were appended. It does for each what `ledger.append` does for a batch without
 /// anything else, in one statement without a function: with many partitions, batches are small and functions dear.
+///
+/// It can be a transaction of its own: a wait for a head, in which it keeps the others locked, is no longer than half a second.
+/// That is set before the first head is locked, since the rows of FROM are complete by then.
 pub(super) const APPEND_EVENTS: &str = "\
 WITH moved AS (
     UPDATE ledger.heads AS h SET position = b.position + b.count, hash = b.last_hash
     FROM unnest($1::smallint[], $2::bigint[], $3::bigint[], $4::integer[], $5::bytea[], $6::timestamptz[], $7::text[],
         $8::bytea[], $9::bytea[])
-        AS b(partition, position, epoch, count, last_hash, recorded_at, writer, lines, chain)
+        AS b(partition, position, epoch, count, last_hash, recorded_at, writer, lines, chain),
+        set_config('lock_timeout', '500ms', true)
     WHERE h.partition = b.partition AND h.position = b.position AND h.epoch = b.epoch AND h.shape = $10
     RETURNING b.partition, b.position, b.count, b.recorded_at, b.writer, b.lines, b.chain
 )

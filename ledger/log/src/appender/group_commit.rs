@@ -3,6 +3,7 @@
 //!
 //! Invariant: each append succeeds or fails as if it were alone. If one fails, the transaction is rolled back, and each is
 //! executed in a transaction of its own. What is not known to be rolled back is in doubt, and its leader looks it up.
+//! Batches of events alone are one statement, which needs no other one to begin or commit it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
+use tokio_postgres::error::Severity;
 use tokio_postgres::{Client, Error, Statement};
 use tokio_util::task::TaskTracker;
 
@@ -177,15 +179,6 @@ struct Connection {
     append_events: Statement,
 }
 
-/// How the batches of events alone are appended.
-#[derive(Debug, Clone, Copy)]
-enum EventsAlone {
-    /// By one statement for all of them.
-    AtOnce,
-    /// Each by a statement of its own, which tells which one failed.
-    OneByOne,
-}
-
 /// The end of a transaction for a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Together {
@@ -214,10 +207,16 @@ impl Connection {
     async fn commit(&self, group: &mut Vec<Append>, metrics: &LedgerMetrics) {
         let mut was_tried = false;
         if group.len() > 1 {
-            let mut together = self.commit_together(group, metrics, EventsAlone::AtOnce).await;
+            let at_once = events_at_once(group);
+            let mut together = if at_once == group.len() {
+                self.commit_events(group, metrics).await
+            } else {
+                self.commit_together(group, metrics, at_once).await
+            };
             if together == Together::SomeFailed {
                 group.sort_unstable_by_key(|append| append.partition);
-                together = self.commit_together(group, metrics, EventsAlone::OneByOne).await;
+                // By a statement for each, which tells which one failed.
+                together = self.commit_together(group, metrics, 0).await;
             }
             if together == Together::Answered {
                 return;
@@ -236,21 +235,33 @@ impl Connection {
         }
     }
 
-    /// Commits all appends of `group` in one transaction and answers them, or none of them.
+    /// Commits all appends of `group`, which are of events alone, by one statement and answers them, or none of them.
+    async fn commit_events(&self, group: &mut Vec<Append>, metrics: &LedgerMetrics) -> Together {
+        let started = Instant::now();
+        match append_events(&self.client, &self.append_events, &batches(group)).await {
+            Ok(appended) => {
+                answer_all(group, appended.into_iter().map(Ok), started, metrics);
+                Together::Answered
+            }
+            Err(error) if is_rolled_back(&error) => Together::SomeFailed,
+            Err(error) => {
+                end_all(group.drain(..), &StoreError::from(error).to_string());
+                Together::Answered
+            }
+        }
+    }
+
+    /// Commits all appends of `group` in one transaction and answers them, or none of them. So many first ones are of events
+    /// alone, and are appended by one statement.
     async fn commit_together(
         &self,
         group: &mut Vec<Append>,
         metrics: &LedgerMetrics,
-        events_alone: EventsAlone,
+        first_count: usize,
     ) -> Together {
         let started = Instant::now();
-        let first_count = match events_alone {
-            EventsAlone::AtOnce => events_at_once(group),
-            EventsAlone::OneByOne => 0,
-        };
         let (first, others) = group.split_at(first_count);
-        let first: Vec<_> =
-            first.iter().map(|append| (append.partition, append.expected, &*append.batch)).collect();
+        let first = batches(first);
         let at_once = async {
             match first.as_slice() {
                 [] => Ok(Vec::new()),
@@ -274,12 +285,7 @@ impl Connection {
         };
         match begun.and(committed) {
             Ok(()) if failure.is_none() && appended.iter().all(Result::is_ok) => {
-                let appended: Vec<_> = at_once.into_iter().map(Ok).chain(appended).collect();
-                let count = appended.iter().filter(|appended| matches!(appended, Ok(true))).count();
-                count_commit(metrics, started, count);
-                for (append, appended) in group.drain(..).zip(appended) {
-                    let _ = append.reply.send(appended.map_err(StoreError::from));
-                }
+                answer_all(group, at_once.into_iter().map(Ok).chain(appended), started, metrics);
                 Together::Answered
             }
             // After an error in the transaction, Postgres rolls back when it is told to commit.
@@ -303,6 +309,26 @@ impl Connection {
     }
 }
 
+/// The batches of `group`, as the statement takes them that appends events.
+fn batches(group: &[Append]) -> Vec<(Partition, Head, &AppendBatch)> {
+    group.iter().map(|append| (append.partition, append.expected, &*append.batch)).collect()
+}
+
+/// Counts the transaction since `started` that has committed `group`, and answers whether each was appended.
+fn answer_all(
+    group: &mut Vec<Append>,
+    appended: impl Iterator<Item = Result<bool, Error>>,
+    started: Instant,
+    metrics: &LedgerMetrics,
+) {
+    let appended: Vec<_> = appended.collect();
+    let count = appended.iter().filter(|appended| matches!(appended, Ok(true))).count();
+    count_commit(metrics, started, count);
+    for (append, appended) in group.drain(..).zip(appended) {
+        let _ = append.reply.send(appended.map_err(StoreError::from));
+    }
+}
+
 /// Counts a transaction since `started` that has committed so many batches, if it has committed any.
 fn count_commit(metrics: &LedgerMetrics, started: Instant, batches: usize) {
     if batches > 0 {
@@ -314,6 +340,12 @@ fn count_commit(metrics: &LedgerMetrics, started: Instant, batches: usize) {
 /// Whether Postgres reported the error of a statement, which fails its transaction.
 fn is_of_statement(error: &Error) -> bool {
     error.as_db_error().is_some()
+}
+
+/// Whether the transaction of a statement that was one alone is known to be rolled back. What ends the whole session can come
+/// after the commit, as while it waits for a standby.
+fn is_rolled_back(error: &Error) -> bool {
+    error.as_db_error().is_some_and(|error| error.parsed_severity() == Some(Severity::Error))
 }
 
 #[cfg(test)]
