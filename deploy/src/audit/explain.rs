@@ -135,7 +135,10 @@ fn print_bill(explanation: &Explanation, metered: &RequestMetered) -> Result<()>
     let counted = metered.counted;
     show_some(
         "counted",
-        counted.map(|most| format!("at most {} tokens of input and {} of output", most.input, most.output)),
+        counted.map(|counted| match counted.characters {
+            0 => format!("at most {} tokens of input and {} of output", counted.input, counted.output),
+            characters => format!("{characters} characters of input"),
+        }),
     )?;
     let cost = metered.model_cost;
     show("provider cost", format!("{} = input {} + output {}", cost.total, cost.input, cost.output))?;

@@ -57,6 +57,18 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
+/// What is known of a call whose usage stays unknown and whose hold may be less than its cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Counted {
+    /// An upper bound of the tokens of its input: the bytes of its body, up to its model's limit.
+    pub input: u64,
+    /// An upper bound of the tokens of its output: the bytes of the text that was streamed, up to its limits.
+    pub output: u64,
+    /// The characters of its input, where its provider bills by them. They are exact.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub characters: u64,
+}
+
 impl Usage {
     /// The units that a meter counts of this call.
     pub fn units(&self, tier_type: TierType, basis: TokenBasis) -> Decimal {

@@ -82,6 +82,40 @@ fn speech_is_billed_by_the_characters_of_its_input() {
     });
 }
 
+/// With a rate per token of output its cost has no bound, so the default hold may be less than its characters cost.
+#[test]
+fn speech_with_rates_per_character_and_per_token_that_falls_silent_pays_at_least_its_characters() {
+    run(async {
+        let prices = prices(
+            r#"{"provider":"openai","model":"tts-both","per_character":"0.005","output_per_1m":"12"}"#,
+        );
+        let managed = Managed::start(&[&prices, "--silence-timeout-seconds=3"]).await;
+        let merchant = Merchant::funded("100").await;
+        let customer = merchant.customer("100").await;
+        let credential = token(&json!({"secret_key": merchant.secret_key, "customer_id": customer.id}));
+        let gate = Gate::default();
+        let waits = gate.clone();
+        let silent = managed.openai.endpoint_ending("/v1/audio/speech", move |_| {
+            let headers = [("Content-Type", "audio/mpeg"), ("Transfer-Encoding", "chunked")];
+            vec![head(200, &headers), chunk(b"\xff\xfb\x90"), Step::Wait(waits.clone())]
+        });
+        for (input, characters, cost) in [("café 😀", 6, "0.0300000000"), ("x", 1, "0.0100000000")] {
+            let asked = json!({"model": "tts-both", "voice": "v", "input": input});
+            let response = managed.send(&credential, forward("POST", &silent.url).json(&asked)).await;
+            assert!(!response.complete);
+            let metered = merchant.charged(&response).await;
+            assert_eq!(metered["hold"]["wallet"], "0.0100000000", "the default hold: {metered}");
+            assert_eq!(metered["marks"], json!(["usage_missing", "hold_charged", "partial"]), "{metered}");
+            assert_eq!(metered["counted"], json!({"input": 0, "output": 0, "characters": characters}));
+            assert_eq!(metered["usage"]["characters"], json!({"input": 0, "output": 0}), "{metered}");
+            assert_eq!(metered["total_wallet_cost"], cost, "{metered}");
+            assert_eq!(metered["model_cost"]["total"], cost, "{metered}");
+        }
+        gate.open();
+        merchant.nothing_is_held().await;
+    });
+}
+
 /// What is known of speech before its answer is charged only if the provider has made the answer, as far as one knows.
 #[test]
 fn speech_that_its_provider_does_not_finish_is_charged_as_other_calls_without_usage() {

@@ -150,7 +150,8 @@ impl ProviderResponse {
                     let forwarder = Arc::clone(&forwarder);
                     forwarder.tasks.clone().spawn(async move {
                         if let Ok(opening) = opened.await {
-                            // A stored response would wait in memory after the call has left its place in flight.
+                            // A call with an idempotency key is sent once its opening is durable. So it is never in doubt, and
+                            // no key ends here.
                             settle_late(&forwarder, call, settlement, None, opening);
                         }
                     });

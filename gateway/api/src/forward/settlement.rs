@@ -325,7 +325,9 @@ mod tests {
     use std::sync::Mutex;
 
     use farthing_core::command::RequestRefusal;
-    use farthing_core::usage::{Split, Usage};
+    use farthing_core::pricing::Bound;
+    use farthing_core::size_hint::SizeHint;
+    use farthing_core::usage::{Counted, Split, Usage};
     use tokio::time::Instant;
 
     use super::*;
@@ -453,6 +455,35 @@ mod tests {
             let nothing = report(ReportedUsage::Nothing);
             assert_eq!(settled_as(nothing, UsageLimit::default(), end), settled, "{end:?}");
         }
+    }
+
+    #[test]
+    fn the_characters_of_speech_that_falls_silent_are_counted_if_its_hold_may_be_less_than_its_cost() {
+        let size = SizeHint { input_characters: Some(7), ..SizeHint::default() };
+        let sent = UsageLimit::default().with_sent_characters(Some(7));
+        let exact = sent.counting(&size, Bound::Exact("0.07".parse().unwrap()));
+        let unbounded = sent.counting(&size, Bound::Unknown);
+        let of_characters = Some(Counted { characters: 7, ..Counted::default() });
+        for (limit, reported, end, counted) in [
+            (unbounded, ReportedUsage::Nothing, ResponseEnd::STOPPED_WAITING, of_characters),
+            (unbounded, ReportedUsage::Unread, ResponseEnd::STOPPED_WAITING, of_characters),
+            (unbounded, ReportedUsage::Inconsistent, ResponseEnd::Complete, of_characters),
+            // They are its usage then.
+            (unbounded, ReportedUsage::Nothing, ResponseEnd::CALLER_GONE, None),
+            (unbounded, ReportedUsage::Nothing, ResponseEnd::Complete, None),
+            // The hold is its price.
+            (exact, ReportedUsage::Nothing, ResponseEnd::STOPPED_WAITING, None),
+        ] {
+            match settle(http::StatusCode::OK, report(reported), limit, end) {
+                Settled::Metered(metered) => assert_eq!(metered.counted, counted, "{reported:?} {end:?}"),
+                Settled::Failed(failed) => panic!("{reported:?} {end:?}: {failed:?}"),
+            }
+        }
+        // Without an answer the provider may have refused the call.
+        let Settled::Metered(unanswered) = given_up_before_response(FailureReason::ProviderTimeout) else {
+            panic!("it is metered");
+        };
+        assert_eq!(unanswered.counted, None);
     }
 
     fn metered() -> Settled {

@@ -5,7 +5,7 @@ use farthing_core::event::Hold;
 use farthing_core::money::Amount;
 use farthing_core::pricing::Bound;
 use farthing_core::size_hint::SizeHint;
-use farthing_core::usage::{Split, Usage};
+use farthing_core::usage::{Counted, Split, Usage};
 
 /// How many times the limits of a model, as the catalogue lists them, are believed. Providers raise the limits of a model
 /// after its price was taken, and offer longer contexts on request.
@@ -20,17 +20,19 @@ pub(crate) struct UsageLimit {
     /// The characters of the request, if the provider bills by them and its answer does not report them.
     sent_characters: Option<u64>,
     /// What is counted if the usage stays unknown, of a call whose hold may be less than its cost.
-    counted: Option<Counted>,
+    counted: Option<Countable>,
 }
 
 /// What is known of a call whose hold may be less than its cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Counted {
+struct Countable {
     /// The bytes of its body, and at most the tokens that its model reads at once: however many answers are asked for, the
     /// input is billed once.
     input: u64,
     /// The most tokens of all its answers, by its body and by its model.
     most_output: Option<u64>,
+    /// The characters of its input, if its provider bills by them. Then its answer is sound, and no text is counted.
+    characters: Option<u64>,
     /// Whether its cost has a bound. Then its hold covers the bound, or was capped.
     has_bound: bool,
 }
@@ -49,13 +51,13 @@ impl UsageLimit {
         Self { sent_characters, ..self }
     }
 
-    /// The same for a call of this size on a managed provider key: it is counted, unless its `cost` is exact or one by the
-    /// characters of its input.
+    /// The same for a call of this size on a managed provider key: it is counted, unless its `cost` is exact.
     pub(crate) fn counting(self, size: &SizeHint, cost: Bound) -> Self {
-        let is_counted = size.input_characters.is_none() && !matches!(cost, Bound::Exact(_));
-        let counted = Counted {
+        let is_counted = !matches!(cost, Bound::Exact(_));
+        let counted = Countable {
             input: self.model_input.map_or(size.input_bytes, |most| size.input_bytes.min(most)),
             most_output: [size.max_output_tokens, size.model_output_tokens].into_iter().flatten().min(),
+            characters: size.input_characters,
             has_bound: matches!(cost, Bound::AtMost(_)),
         };
         Self { counted: is_counted.then_some(counted), ..self }
@@ -70,15 +72,19 @@ impl UsageLimit {
 
     /// Whether the text of the answer is to be counted.
     pub(crate) const fn counts_text(self) -> bool {
-        self.counted.is_some()
+        matches!(self.counted, Some(Countable { characters: None, .. }))
     }
 
-    /// Upper bounds of the tokens of a call whose usage stays unknown and whose answer has streamed so many bytes of text.
-    /// Without any nothing is counted: the provider may have refused the call.
-    pub(crate) fn counted(self, streamed_text: u64) -> Option<Split<u64>> {
-        let Counted { input, most_output, .. } = self.counted.filter(|_| streamed_text > 0)?;
+    /// What counts of a call whose usage stays unknown, and whose answer has begun and streamed so many bytes of text: the
+    /// characters of its input, or upper bounds of its tokens. Without any text these do not count: the provider may have
+    /// refused the call.
+    pub(crate) fn counted(self, streamed_text: u64) -> Option<Counted> {
+        let Countable { input, most_output, characters, has_bound: _ } = self.counted?;
+        if let Some(characters) = characters {
+            return (characters > 0).then(|| Counted { characters, ..Counted::default() });
+        }
         let output = most_output.map_or(streamed_text, |most| streamed_text.min(most));
-        Some(Split { input, output })
+        (streamed_text > 0).then(|| Counted { input, output, ..Counted::default() })
     }
 
     /// The usage of a call that was answered: what the answer reported, and the characters of the request if the answer
@@ -104,6 +110,10 @@ mod tests {
 
     fn usage(input: u64, output: u64) -> Usage {
         Usage { tokens: Split { input, output }, ..Usage::default() }
+    }
+
+    fn tokens(input: u64, output: u64) -> Counted {
+        Counted { input, output, ..Counted::default() }
     }
 
     #[test]
@@ -135,19 +145,48 @@ mod tests {
     fn a_call_is_counted_up_to_what_its_body_and_its_model_let_it_answer() {
         let size = SizeHint { input_bytes: 7, model_output_tokens: Some(100), ..SizeHint::default() };
         let counted = |size, text| UsageLimit::default().counting(&size, Bound::Unknown).counted(text);
-        assert_eq!(counted(size, 5), Some(Split { input: 7, output: 5 }));
-        assert_eq!(counted(size, 500), Some(Split { input: 7, output: 100 }));
+        assert_eq!(counted(size, 5), Some(tokens(7, 5)));
+        assert_eq!(counted(size, 500), Some(tokens(7, 100)));
         assert_eq!(counted(size, 0), None);
         let unlisted = SizeHint { model_output_tokens: None, ..size };
-        assert_eq!(counted(unlisted, 500), Some(Split { input: 7, output: 500 }));
+        assert_eq!(counted(unlisted, 500), Some(tokens(7, 500)));
         for (limit, output) in [(1, 1), (60, 60), (1_000, 100)] {
             let limited = SizeHint { max_output_tokens: Some(limit), ..size };
-            assert_eq!(counted(limited, 500), Some(Split { input: 7, output }), "{limit}");
+            assert_eq!(counted(limited, 500), Some(tokens(7, output)), "{limit}");
         }
         let limited = SizeHint { max_output_tokens: Some(60), ..unlisted };
-        assert_eq!(counted(limited, 500), Some(Split { input: 7, output: 60 }));
-        assert_eq!(counted(SizeHint { input_characters: Some(1), ..size }, 5), None);
+        assert_eq!(counted(limited, 500), Some(tokens(7, 60)));
         assert_eq!(UsageLimit::default().counted(5), None);
+    }
+
+    #[test]
+    fn speech_whose_hold_may_be_less_than_its_cost_is_counted_by_its_characters_alone() {
+        let amount = |text: &str| text.parse::<Amount>().unwrap();
+        let spoken = |characters| SizeHint {
+            input_bytes: 70,
+            input_characters: Some(characters),
+            max_output_tokens: Some(9),
+            ..SizeHint::default()
+        };
+        let held = |wallet: &str, cost, characters| {
+            let hold = Hold { wallet: amount(wallet), ..Hold::default() };
+            UsageLimit::default().counting(&spoken(characters), cost).held(hold, amount("1"))
+        };
+        let of_characters = |characters| Some(Counted { characters, ..Counted::default() });
+        // With a rate per token of output there is no bound; with one per token of input the bound may be capped.
+        for (wallet, cost, counted) in [
+            ("0.01", Bound::Unknown, of_characters(7)),
+            ("1", Bound::AtMost(amount("5")), of_characters(7)),
+            ("0.5", Bound::AtMost(amount("0.5")), None),
+            ("5", Bound::Exact(amount("5")), None),
+        ] {
+            let limit = held(wallet, cost, 7);
+            assert!(!limit.counts_text(), "{cost:?}");
+            for streamed_text in [0, 5] {
+                assert_eq!(limit.counted(streamed_text), counted, "{cost:?} {streamed_text}");
+            }
+        }
+        assert_eq!(held("0.01", Bound::Unknown, 0).counted(5), None);
     }
 
     #[test]
@@ -157,7 +196,7 @@ mod tests {
             for (model_input, input) in [(Some(3), 3), (Some(8_000), 7_000), (None, 7_000)] {
                 let limit = UsageLimit::new(Split { input: model_input, output: Some(100) }, answers);
                 let counted = limit.counting(&size, Bound::Unknown).counted(5);
-                assert_eq!(counted, Some(Split { input, output: 5 }), "{answers} {model_input:?}");
+                assert_eq!(counted, Some(tokens(input, 5)), "{answers} {model_input:?}");
             }
         }
     }
@@ -183,7 +222,7 @@ mod tests {
             let hold = Hold { wallet: amount(wallet), merchant: amount(merchant), ..Hold::default() };
             let limit = UsageLimit::default().counting(&size, cost).held(hold, amount("1"));
             assert_eq!(limit.counts_text(), is_counted, "{cost:?} {hold:?}");
-            let counted = is_counted.then_some(Split { input: 7, output: 5 });
+            let counted = is_counted.then_some(tokens(7, 5));
             assert_eq!(limit.counted(5), counted, "{cost:?} {hold:?}");
         }
     }

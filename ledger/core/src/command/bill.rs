@@ -10,7 +10,7 @@ use crate::meter::{Payer, RateType, Terms};
 use crate::model_price::{ListPrice, ModelPrice};
 use crate::money::{Amount, Error, Total};
 use crate::pricing::{self, Bound, Fee, ModelCost, SizeHint};
-use crate::usage::{Split, Usage};
+use crate::usage::{Counted, Split, Usage};
 
 /// The instance's settings for admission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -248,7 +248,7 @@ impl Bill {
     pub(super) fn raise_to_hold(
         &mut self,
         opened: &RequestOpened,
-        counted: Option<Split<u64>>,
+        counted: Option<Counted>,
     ) -> Result<Amount, Error> {
         if !charges_hold(opened) {
             return Ok(Amount::ZERO);
@@ -258,7 +258,7 @@ impl Bill {
             Some(Payer::Merchant) => (opened.hold.merchant, &mut self.on_merchant),
             None => return Ok(Amount::ZERO),
         };
-        let cost_by_count = bound_by_count(opened.model_price.as_ref(), counted);
+        let cost_by_count = cost_by_count(opened.model_price.as_ref(), counted);
         let uncounted = cost_by_count.minus(self.model_cost.total)?;
         let rest = held.minus(*billed)?.max(uncounted).max(Amount::ZERO);
         *billed = billed.plus(rest)?;
@@ -282,19 +282,21 @@ pub(super) fn is_cost_exact(opened: &RequestOpened) -> bool {
         .is_some_and(|price| matches!(pricing::max_model_cost(price, SizeHint::default()), Bound::Exact(_)))
 }
 
-/// What a call costs at most, as far as its input and what was streamed of its output are counted.
-fn bound_by_count(price: Option<&ModelPrice>, counted: Option<Split<u64>>) -> Amount {
+/// What a call costs at most, as far as its input and what was streamed of its output are counted; and at least what the
+/// characters of its input cost, if they are known, whatever else its price has a rate for.
+fn cost_by_count(price: Option<&ModelPrice>, counted: Option<Counted>) -> Amount {
     let Some((price, counted)) = price.zip(counted) else { return Amount::ZERO };
-    let size = SizeHint {
-        max_output_tokens: Some(counted.output),
-        input_bytes: counted.input,
-        ..SizeHint::default()
-    };
-    match pricing::max_model_cost(price, size) {
+    let Counted { input, output, characters } = counted;
+    let size = SizeHint { max_output_tokens: Some(output), input_bytes: input, ..SizeHint::default() };
+    let of_tokens = match pricing::max_model_cost(price, size) {
         Bound::Exact(bound) | Bound::AtMost(bound) => bound,
-        // Nothing is counted of a price per second or per character.
+        // Nothing is counted of the seconds, and no tokens of a call that is billed by its characters.
         Bound::Unknown => Amount::ZERO,
-    }
+    };
+    let sent = Usage { characters: Split { input: characters, output: 0 }, ..Usage::default() };
+    // No wallet covers a cost that is out of range. The hold is charged then.
+    let of_characters = pricing::model_cost(price, &sent).map_or(Amount::ZERO, |cost| cost.total);
+    of_tokens.max(of_characters)
 }
 
 /// The hold of a call on a spend key with a spend limit, and what the call takes of the limit until it ends: an upper bound
@@ -352,4 +354,65 @@ pub(super) fn hold(
     };
     let service_charge = bearers.service_charge(terms, fee)?;
     bearers.share(held(bearers.model_cost, cost, cap), fee, service_charge)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{Event, RequestEvent, codec};
+
+    fn amount(text: &str) -> Amount {
+        text.parse().unwrap()
+    }
+
+    fn characters(characters: u64) -> Counted {
+        Counted { characters, ..Counted::default() }
+    }
+
+    #[test]
+    fn what_was_counted_costs_what_its_characters_do_or_what_its_tokens_do_at_most() {
+        let tokens = Some(Counted { input: 1_000_000, output: 2_000_000, characters: 0 });
+        for (price, counted, cost) in [
+            (r#"{"per_character":"0.001","output_per_1m":"12"}"#, Some(characters(6_000)), "6"),
+            (r#"{"per_character":"0.001","input_per_1m":"1"}"#, Some(characters(6_000)), "6"),
+            (
+                r#"{"per_character":"0.001","per_second":"1","per_request":"0.25"}"#,
+                Some(characters(6_000)),
+                "6.25",
+            ),
+            (r#"{"per_character":"0.001","output_per_1m":"12"}"#, tokens, "0"),
+            (r#"{"per_character":"1000000","output_per_1m":"12"}"#, Some(characters(u64::MAX)), "0"),
+            (r#"{"input_per_1m":"1","output_per_1m":"2"}"#, tokens, "5"),
+            (r#"{"input_per_1m":"1","output_per_1m":"2"}"#, None, "0"),
+        ] {
+            let listed: ModelPrice = serde_json::from_str(price).unwrap();
+            assert_eq!(cost_by_count(Some(&listed), counted), amount(cost), "{price} {counted:?}");
+        }
+        assert_eq!(cost_by_count(None, tokens), Amount::ZERO);
+    }
+
+    #[test]
+    fn a_bill_is_raised_to_its_hold_or_to_the_cost_of_the_characters_that_were_sent_without_any_fee() {
+        let golden = include_str!("../../tests/golden/request.opened.v1.priced.json");
+        let Event::Request(RequestEvent::Opened(opened)) =
+            codec::decode("request.opened", 1, golden).unwrap()
+        else {
+            panic!("{golden}");
+        };
+        let unraised = bill(Conditions::of(&opened), &Usage::default(), Decimal::ZERO).unwrap();
+        // Without any usage it is the price per call. 0.25 dollars are held.
+        assert_eq!(unraised.model_cost.total, amount("0.01"));
+        let to_hold = amount("0.25").minus(unraised.on_wallet).unwrap();
+        let cases =
+            [(None, to_hold), (Some(characters(1_000)), to_hold), (Some(characters(100_000)), amount("1.5"))];
+        for (counted, rest) in cases {
+            let mut raised = unraised.clone();
+            assert_eq!(raised.raise_to_hold(&opened, counted), Ok(rest), "{counted:?}");
+            assert_eq!(raised.on_wallet, unraised.on_wallet.plus(rest).unwrap());
+            assert_eq!(raised.model_cost.total, unraised.model_cost.total.plus(rest).unwrap());
+            assert_eq!((&raised.fee, raised.units), (&unraised.fee, unraised.units));
+            assert_eq!(raised.service_charge, unraised.service_charge);
+            assert_eq!(raised.on_merchant, unraised.on_merchant);
+        }
+    }
 }

@@ -18,7 +18,7 @@ use crate::hold_scope::{CreditScope, HoldScope};
 use crate::ids::{CustomerId, MeterId, PaymentId, RequestId, WalletId};
 use crate::money::{self, Amount};
 use crate::state::{self, Holder, StateCache, Wallet};
-use crate::usage::{Split, Usage};
+use crate::usage::{Counted, Usage};
 
 /// An automatic payment that a settlement requests has the id of its request, with some of the highest bits of the
 /// random part flipped, so that it differs from the id of every other payment.
@@ -35,10 +35,9 @@ pub struct Metered {
     pub usage: Option<Usage>,
     /// Whether the response was complete.
     pub ending: Completeness,
-    /// What was counted of a call whose usage stays unknown and whose hold may be less than its cost, as upper bounds of its
-    /// tokens: the bytes of its body, and those of the text that was streamed, up to its limits.
+    /// What was counted of a call whose usage stays unknown and whose hold may be less than its cost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub counted: Option<Split<u64>>,
+    pub counted: Option<Counted>,
     /// The raw usage, stored if it is not believed.
     pub raw_usage: Option<String>,
     /// The provider's own id of its response.

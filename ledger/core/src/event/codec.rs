@@ -100,6 +100,7 @@ mod tests {
             ("request.metered", "request.metered.v1.cached.json"),
             ("request.metered", "request.metered.v1.hold_charged.json"),
             ("request.metered", "request.metered.v1.counted.json"),
+            ("request.metered", "request.metered.v1.counted_characters.json"),
             ("request.metered", "request.metered.v1.usage_invalid.json"),
             ("meter.defined", "meter.defined.v1.max_fee.json"),
             ("payment.requested", "payment.requested.v1.card.json"),

@@ -19,7 +19,7 @@ use crate::money::Amount;
 use crate::pricing::Fee;
 use crate::pricing::ModelCost;
 use crate::time_text;
-use crate::usage::{Split, Usage};
+use crate::usage::{Counted, Usage};
 
 area! {
     /// The events of one call.
@@ -260,10 +260,9 @@ pub struct RequestMetered {
     pub http_status: u16,
     /// The usage reported by the provider.
     pub usage: Usage,
-    /// What the gateway counted of a call whose usage stayed unknown and whose hold may be less than its cost, as upper bounds
-    /// of its tokens: the bytes of its body, and those of the text that was streamed, up to its limits.
+    /// What the gateway counted of a call whose usage stayed unknown and whose hold may be less than its cost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub counted: Option<Split<u64>>,
+    pub counted: Option<Counted>,
     /// The tier usage before the call, in the units of the fee.
     pub tier_position: Decimal,
     /// The units counted on the meter.

@@ -228,6 +228,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn an_outcome_that_is_durable_is_never_in_doubt() {
+        let mut known = Early::known("an outcome");
+        let failure = tokio::time::timeout(ASKED_AFTER * 1_000, known.failure()).await;
+        assert!(failure.is_err(), "it cannot fail");
+        assert_eq!(known.durable().await, Ok("an outcome"));
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_question_that_nobody_waits_for_keeps_nothing_locked() {
         let locked = Arc::new(tokio::sync::Mutex::new(()));
         let asked = Arc::clone(&locked);

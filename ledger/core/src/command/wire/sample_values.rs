@@ -31,7 +31,7 @@ use crate::pricing::{InputLimit, SizeHint};
 use crate::secret::{KeyHash, ServerKey};
 use crate::spending::Spending;
 use crate::state::{SpendKey, Webhook};
-use crate::usage::{Cached, Split, Usage};
+use crate::usage::{Cached, Counted, Split, Usage};
 
 pub(super) const ULID: Ulid = Ulid::from_parts(1_700_000_000_123, 0x0123_4567_89ab_cdef);
 pub(super) const MERCHANT: MerchantId = MerchantId::new(ULID);
@@ -124,7 +124,7 @@ pub(super) fn metered() -> Metered {
             seconds: Split { input: decimal("0.10"), output: decimal("79228162514264337593543950335") },
         }),
         ending: Completeness::Partial,
-        counted: Some(Split { input: u64::MAX, output: 0 }),
+        counted: Some(Counted { input: u64::MAX, output: 0, characters: 7 }),
         raw_usage: Some(text("{\"tokens\": 1e999}")),
         response_id: Some(text("chatcmpl-123")),
         model: Some(text("gpt-4o")),

@@ -14,7 +14,7 @@ use farthing_core::model_price::ListPrice;
 use farthing_core::pricing::{Fee, SizeHint};
 use farthing_core::secret::KeyHash;
 use farthing_core::state::EvolveError;
-use farthing_core::usage::{Split, Usage};
+use farthing_core::usage::{Counted, Usage};
 use rust_decimal::Decimal;
 use ulid::Ulid;
 
@@ -252,8 +252,15 @@ impl Shop {
                         Ended::Silent | Ended::Failed => Completeness::Whole,
                     },
                     // More or less than the hold, by the number of the request.
-                    counted: matches!(how, Ended::Left { .. })
-                        .then(|| Split { input: u64::from(request), output: u64::from(request) << 8 }),
+                    counted: matches!(how, Ended::Left { .. }).then(|| {
+                        let number = u64::from(request);
+                        // The characters of a call are counted, or its tokens.
+                        if number.is_multiple_of(4) {
+                            Counted { characters: number, ..Counted::default() }
+                        } else {
+                            Counted { input: number, output: number << 8, ..Counted::default() }
+                        }
+                    }),
                     raw_usage: None,
                     response_id: None,
                     model: None,
