@@ -96,11 +96,7 @@ impl<'a> Query<'a> {
             return Err(Error::Invalid("is given more than once"));
         }
         // A raw URL is used as it is; an encoded one is decoded once.
-        let url = if begins_with(given, "http://") || begins_with(given, "https://") {
-            given.to_owned()
-        } else {
-            decoded_once(given)?
-        };
+        let url = if is_raw(given) { given.to_owned() } else { decoded_once(given)? };
         self.added_to(url, key, provider_key, |_| false)
     }
 
@@ -143,6 +139,19 @@ impl<'a> Query<'a> {
         }
         check(&url)
     }
+}
+
+/// Whether a `u` is raw: it begins with its scheme, and its query is not encoded.
+fn is_raw(given: &str) -> bool {
+    let has_scheme = begins_with(given, "http://") || begins_with(given, "https://");
+    has_scheme && !has_encoded_query(given)
+}
+
+/// Whether the query of `given`, whose `?` is raw, has each `=` and each `&` encoded. Some clients encode only what would end the
+/// parameter `u`; no provider has a query like that.
+fn has_encoded_query(given: &str) -> bool {
+    let query = given.split_once('?').map_or("", |(_, query)| query);
+    !query.contains(['=', '&']) && (query.contains("%3D") || query.contains("%3d"))
 }
 
 /// Whether the host ends in a number without being a plain IPv4 address (`127.1`, `0x7f000001`). Resolvers read such
@@ -311,6 +320,55 @@ mod tests {
             ("u=HTTPS://h:8443/x", "https://h:8443/x"),
         ] {
             assert_eq!(target(query).as_deref(), Ok(url), "{query}");
+        }
+    }
+
+    #[test]
+    fn u_whose_query_alone_is_encoded_is_decoded_once() {
+        for (query, url) in [
+            ("u=https://h/p?alt%3Dsse%26x%3D1", "https://h/p?alt=sse&x=1"),
+            ("u=https://h/p?alt%3dsse%26x%3d1", "https://h/p?alt=sse&x=1"),
+            ("u=https://h?alt%3Dsse", "https://h/?alt=sse"),
+            ("u=https://h/a%252Fb?q%3D%252F%26r%3Da@b/c?d:e", "https://h/a%2Fb?q=%2F&r=a@b/c?d:e"),
+            ("z=9&u=https://h/p?alt%3Dsse&b=2", "https://h/p?alt=sse&z=9&b=2"),
+            ("u=https://h/p?alt%3Dsse%23fragment", "https://h/p?alt=sse"),
+            ("u=https://h%2Fp?alt%3Dsse", "https://h/p?alt=sse"),
+            // A raw `=` says that the query is raw.
+            ("u=https://h/p?a=b%3D%26c%3D1", "https://h/p?a=b%3D%26c%3D1"),
+            ("u=https://h/p?a%3Db=c", "https://h/p?a%3Db=c"),
+            // And so does a query, or a path, that has no `=` to encode.
+            ("u=https://h/p?a%26b", "https://h/p?a%26b"),
+            ("u=https://h/p%3Da?b", "https://h/p%3Da?b"),
+            ("u=https://h/p%3Fa%3Db", "https://h/p%3Fa%3Db"),
+            // The same, fully encoded.
+            ("u=https%3A%2F%2Fh%2Fp%3Falt%3Dsse%26x%3D1", "https://h/p?alt=sse&x=1"),
+        ] {
+            assert_eq!(target(query).as_deref(), Ok(url), "{query}");
+        }
+        let keyed = Query::read("u=https://h/p?a%3Db%26key%3Dk%2B1").target(KeyParameter::IsCredential, None);
+        assert_eq!(keys_within(&keyed.unwrap()), ["k+1"]);
+    }
+
+    #[test]
+    fn what_an_encoded_query_hides_is_refused_as_in_a_url_that_is_encoded_throughout() {
+        for url in [
+            "https://h/p?a%3Db%20c",
+            "https://h/p?a%3Db%00",
+            "https://h/p?a%3Db%0D%0AX:y",
+            "https://h/p?a%3D%C3%A9",
+            "https://h/p?a%3D%FF",
+            "https://h/p?a%3D%5C",
+            "https://u%40h/p?a%3Db",
+            "https://u@h/p?a%3Db",
+            "https://h%5C@i/p?a%3Db",
+            "https://127.1/?a%3Db",
+            "https://h%3A0/?a%3Db",
+        ] {
+            let throughout = url.replace(':', "%3A").replace('/', "%2F").replace('?', "%3F");
+            let throughout = throughout.replace('@', "%40");
+            let refused = target(&format!("u={url}"));
+            assert!(matches!(refused, Err(Error::Invalid(_))), "{url}: {refused:?}");
+            assert_eq!(refused, target(&format!("u={throughout}")), "{url}");
         }
     }
 

@@ -32,6 +32,10 @@ fn u_may_be_encoded_or_raw_and_the_query_keeps_its_order_and_encoding() {
             (format!("u={raw}?q=%7B%22a%22%7D"), format!("{path}?q=%7B%22a%22%7D")),
             (format!("u={}", encoded(&format!("{raw}?q=%252F"))), format!("{path}?q=%252F")),
             (format!("u={}", encoded(&format!("{raw}?a=1#fragment"))), format!("{path}?a=1")),
+            (format!("u={raw}?alt%3Dsse%26x%3D1"), format!("{path}?alt=sse&x=1")),
+            (format!("z=9&u={raw}?alt%3dsse&b=2"), format!("{path}?alt=sse&z=9&b=2")),
+            (format!("u={raw}?q%3D%252F"), format!("{path}?q=%2F")),
+            (format!("u={raw}?a=b%3D%26c%3D1"), format!("{path}?a=b%3D%26c%3D1")),
             (format!("%75={raw}"), path.clone()),
             (format!("u={raw}&U=1&uu=2&x%75=3"), format!("{path}?U=1&uu=2&x%75=3")),
             (format!("u={raw}&metadata=%7B%22a%22%3A%22b%22%7D&c=d"), format!("{path}?c=d")),
@@ -150,6 +154,51 @@ fn the_endpoint_of_the_request_is_the_method_and_the_full_forwarded_url() {
         let shown = merchant.shown(&response.request_id(), "completed").await;
         assert_eq!(shown["endpoint"], format!("GET {url}"));
         assert_eq!(shown["provider"], "other");
+    });
+}
+
+#[test]
+fn a_url_whose_query_alone_is_encoded_is_masked_and_refused_as_one_that_is_encoded_throughout() {
+    run(async {
+        let merchant = Merchant::funded("1").await;
+        let endpoint = merchant.instance.provider.endpoint(|_| json(200, &json!({})));
+        let (raw, key) = (&endpoint.url, &merchant.secret_key);
+        let mut shown = Vec::new();
+        for target in [
+            format!("/v1/forward?u={raw}?alt%3Dsse%26key%3Dse-cret"),
+            format!("/v1/forward?u={}", encoded(&format!("{raw}?alt=sse&key=se-cret"))),
+        ] {
+            let response = merchant.send(key, Request::new("GET", target)).await;
+            response.expect(200);
+            assert_eq!(
+                endpoint.calls().pop().unwrap().target(),
+                format!("{}?alt=sse&key=se-cret", endpoint.path)
+            );
+            let request = merchant.shown(&response.request_id(), "completed").await;
+            let of_url = (request["endpoint"].clone(), request["provider_key_type"].clone());
+            assert!(!of_url.0.as_str().unwrap().contains("se-cret"), "{request}");
+            assert_eq!(of_url.1, "unmanaged", "{request}");
+            shown.push(of_url);
+        }
+        assert_eq!(shown[0], shown[1]);
+        let calls = endpoint.calls().len();
+        let events = merchant.events().await.len();
+        for query in [
+            "?a%3Db%20c".to_owned(),
+            "?a%3D%0D%0AX:y".to_owned(),
+            "?a%3D%C3%A9".to_owned(),
+            "?a%3D%FF".to_owned(),
+            format!("?x%3D{key}"),
+            format!("?x%3D1%26key%3D{key}"),
+        ] {
+            let target = format!("/v1/forward?u={raw}{query}");
+            merchant.send(key, Request::new("GET", target)).await.refused(400, "forward_url_invalid");
+        }
+        let user = raw.replace("http://", "http://user%40");
+        let user = Request::new("GET", format!("/v1/forward?u={user}?a%3Db"));
+        merchant.send(key, user).await.refused(400, "forward_url_invalid");
+        assert_eq!(endpoint.calls().len(), calls);
+        assert_eq!(merchant.events().await.len(), events, "nothing was opened");
     });
 }
 
