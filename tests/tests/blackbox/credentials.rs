@@ -56,6 +56,13 @@ pub(crate) async fn shapes(merchant: &Merchant) -> Vec<(String, &'static str)> {
         ),
         (
             token(&json!({
+                "secret_key": key, "customer_id": customer.id, "connection_secret": connection_secret,
+                "meter_id": meter.id, "product_secret": meter.secret,
+            })),
+            "customer_billing",
+        ),
+        (
+            token(&json!({
                 "secret_key": key, "customer_id": customer.id, "meter_slug": meter.slug, "disable_billing": true,
             })),
             "recorded",
@@ -209,6 +216,23 @@ fn the_callers_provider_key_replaces_the_credential() {
 }
 
 #[test]
+fn an_empty_slot_counts_as_absent() {
+    run(async {
+        let merchant = Merchant::funded("1").await;
+        let endpoint = merchant.instance.provider.endpoint(|_| json(200, &json!({})));
+        for carrier in CARRIERS.into_iter().filter(|carrier| *carrier != "Authorization") {
+            let request = carried(forward("GET", &endpoint.url), carrier, "");
+            let alone = request.clone().send(merchant.gateway()).await.unwrap();
+            alone.refused(401, "auth_header_missing");
+            merchant.send(&merchant.secret_key, request.clone()).await.expect(200);
+            let foreign = request.bearer("sk-theirs").send(merchant.gateway()).await.unwrap();
+            foreign.refused(400, "forward_token_json_invalid");
+        }
+        assert_eq!(endpoint.calls().len(), CARRIERS.len() - 1);
+    });
+}
+
+#[test]
 fn a_provider_key_in_another_header_passes_unchanged() {
     run(async {
         let merchant = Merchant::funded("1").await;
@@ -297,6 +321,14 @@ fn revoked_and_foreign_secrets_are_refused_each_with_its_code() {
             json!({"secret_key": key, "product_secret": strange_meter.secret}),
             401,
             "product_secret_invalid",
+        )
+        .await;
+        // Ids beside secrets of others name two.
+        let own = merchant.customer("1").await;
+        refused(
+            json!({"secret_key": key, "customer_id": own.id, "connection_secret": secret}),
+            400,
+            "forward_token_json_invalid",
         )
         .await;
         merchant.fetch("aks_test_nobodys", &endpoint.url).await.refused(401, "secret_key_invalid");

@@ -1,8 +1,10 @@
 //! The list of models: those with a price, for callers with a valid key.
 
+use std::collections::BTreeSet;
+
 use chrono::{Duration, SecondsFormat, Utc};
 use farthing_tests::client::{Request, Response};
-use farthing_tests::merchant::Merchant;
+use farthing_tests::merchant::{Merchant, encoded, token};
 use farthing_tests::run;
 use farthing_tests::wait::eventually;
 use serde_json::{Value, json};
@@ -20,6 +22,8 @@ fn models_come_from_the_catalogue_filtered_by_the_spend_keys_lists() {
             json!({"id": "gpt-4o", "object": "model", "created": 1_795_132_800, "owned_by": "openai"});
         assert_eq!(*gpt, expected);
         assert!(models.len() > 100);
+        let ids: BTreeSet<_> = models.iter().map(|model| model["id"].as_str().unwrap()).collect();
+        assert_eq!(ids.len(), models.len(), "no name is listed twice");
         for (settings, expected) in [
             (json!({"name": "k"}), models.len()),
             (json!({"name": "k", "allowed_models": ["gpt-4o", "gemini-2.5-pro", "nothing"]}), 2),
@@ -38,6 +42,57 @@ fn models_come_from_the_catalogue_filtered_by_the_spend_keys_lists() {
         nobody.send(merchant.gateway()).await.unwrap().refused(401, "spend_key_invalid");
         let nobody = Request::new("GET", "/v1/models").send(merchant.gateway()).await.unwrap();
         nobody.refused(401, "auth_header_missing");
+    });
+}
+
+#[test]
+fn the_list_takes_keys_in_every_slot_and_form_that_the_model_endpoints_take() {
+    run(async {
+        let merchant = Merchant::new().await;
+        let only = json!({"name": "k", "allowed_models": ["gpt-4o"]});
+        let spend_key = merchant.post("/v1/spend_keys", &only).await.expect(201);
+        let (secret, spend) = (merchant.secret_key.as_str(), spend_key["key"].as_str().unwrap());
+        let list = || Request::new("GET", "/v1/models");
+        let count = async |request: Request| {
+            let listed = request.send(merchant.gateway()).await.unwrap().expect(200);
+            listed["data"].as_array().unwrap().len()
+        };
+        let all = count(list().bearer(secret)).await;
+        assert!(all > 100);
+        let customer = merchant.customer("0").await;
+        let tokens = [
+            (secret.to_owned(), all),
+            (spend.to_owned(), 1),
+            (token(&json!({"secret_key": secret})), all),
+            (token(&json!({"secret_key": secret, "customer_id": customer.id})), all),
+            (token(&json!({"spend_key": spend, "provider_key": "sk-theirs"})), 1),
+        ];
+        for (credential, expected) in &tokens {
+            for name in ["x-api-key", "x-goog-api-key", "xi-api-key", "api-key"] {
+                assert_eq!(count(list().header(name, credential)).await, *expected, "{name}");
+                let beside_anothers = list().header(name, credential).bearer("sk-theirs");
+                assert_eq!(count(beside_anothers).await, *expected, "{name}");
+            }
+            assert_eq!(count(list().bearer(credential)).await, *expected);
+            let in_query = Request::new("GET", format!("/v1/models?limit=7&key={}", encoded(credential)));
+            assert_eq!(count(in_query).await, *expected);
+        }
+        // The first slot with a credential decides.
+        assert_eq!(count(list().bearer(spend).header("x-api-key", secret)).await, 1);
+        assert_eq!(count(list().header("x-api-key", secret).header("api-key", spend)).await, all);
+        for (request, status, code) in [
+            (list().header("x-api-key", "spk_nobodys"), 401, "spend_key_invalid"),
+            (list().header("x-api-key", "aks_test_nobodys"), 401, "secret_key_invalid"),
+            (list().header("x-api-key", "sk-theirs"), 400, "forward_token_json_invalid"),
+            (list().bearer("sk-theirs"), 401, "secret_key_invalid"),
+            (list().bearer(&token(&json!({"secret_key": 7}))), 400, "forward_token_json_invalid"),
+            (list().bearer("spk_nobodys").header("x-api-key", secret), 401, "spend_key_invalid"),
+        ] {
+            request.send(merchant.gateway()).await.unwrap().refused(status, code);
+        }
+        // No other standard endpoint takes them.
+        let wallet = Request::new("GET", "/v1/wallet").header("x-api-key", secret);
+        wallet.send(merchant.gateway()).await.unwrap().refused(401, "auth_header_missing");
     });
 }
 

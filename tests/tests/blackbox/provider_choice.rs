@@ -85,6 +85,36 @@ fn of_several_providers_of_a_model_one_that_the_spend_key_allows_is_called() {
 }
 
 #[test]
+fn a_model_of_several_providers_is_listed_once_by_the_name_that_leads_to_each() {
+    run(async {
+        let (managed, openai, mistral) = two_providers().await;
+        let merchant = Merchant::funded("100").await;
+        let only_mistral = json!({"name": "a test's", "allowed_providers": ["mistral"]});
+        let only_mistral = merchant.post("/v1/spend_keys", &only_mistral).await.expect(201);
+        for (key, expected) in [
+            (merchant.secret_key.as_str(), &[("openai", "shared"), ("mistral", "mistral/shared")][..]),
+            (only_mistral["key"].as_str().unwrap(), &[("mistral", "shared")]),
+        ] {
+            let listed = managed.send(key, Request::new("GET", "/v1/models")).await.expect(200);
+            let models = listed["data"].as_array().unwrap().iter();
+            let shared = models.filter(|model| model["id"].as_str().unwrap().ends_with("shared"));
+            let mut shared: Vec<_> = shared
+                .map(|model| (model["owned_by"].as_str().unwrap(), model["id"].as_str().unwrap()))
+                .collect();
+            shared.sort_by_key(|(_, id)| id.len());
+            assert_eq!(shared, expected);
+            for (owner, id) in shared {
+                let before = (openai.calls().len(), mistral.calls().len());
+                managed.send(key, chat(id)).await.expect(200);
+                let reached = (openai.calls().len() - before.0, mistral.calls().len() - before.1);
+                assert_eq!(reached, if owner == "openai" { (1, 0) } else { (0, 1) }, "{id}");
+            }
+        }
+        merchant.nothing_is_held().await;
+    });
+}
+
+#[test]
 fn the_callers_own_key_for_google_arrives_at_google_in_its_own_slot_through_a_conversion() {
     run(async {
         let (managed, openai, mistral) = two_providers().await;

@@ -50,9 +50,21 @@ pub(crate) fn choose(
     key: CallersKey,
     allowed: &AllowedProviders,
 ) -> Result<Chosen, ApiError> {
+    let (provider, model) = reached(providers, called, named, key, allowed)?;
+    chosen(providers, provider, called, model)
+}
+
+/// The name of the provider of [`choose`], and its name for the model.
+fn reached<'a>(
+    providers: &'a Providers,
+    called: ModelEndpoint,
+    named: &'a str,
+    key: CallersKey,
+    allowed: &AllowedProviders,
+) -> Result<(&'a str, &'a str), ApiError> {
     let explicit = named.split_once('/').filter(|(provider, _)| is_known(provider));
     let listed = explicit.filter(|(provider, model)| providers.catalogue().find(provider, model).is_some());
-    let (provider, model) = match listed {
+    Ok(match listed {
         Some(listed) => listed,
         None => match offering(providers, called, named, key, allowed)? {
             // The caller's own key must not reach another provider than its own.
@@ -64,13 +76,29 @@ pub(crate) fn choose(
             Some(provider) => (provider, named),
             None => explicit.ok_or_else(|| why_unserved(providers, called, named))?,
         },
-    };
-    chosen(providers, provider, called, model)
+    })
 }
 
-/// Whether a call for `model` of `provider` is served at any model endpoint, if the caller or the instance has a key.
-pub(crate) fn is_served(providers: &Providers, provider: &str, model: &str) -> bool {
-    ModelEndpoint::ALL.iter().any(|called| chosen(providers, provider, *called, model).is_ok())
+/// The name by which the model endpoints call `model` of `provider`, for a caller that brings no key of its own: `model` if that
+/// name leads there, else `provider/model`. `None` if neither does.
+///
+/// A name leads where it leads at the first endpoint that serves it, so that no two models have the same.
+pub(crate) fn listed_name(
+    providers: &Providers,
+    (provider, model): (&str, &str),
+    allowed: &AllowedProviders,
+) -> Option<String> {
+    let leads_there = |name: &str| {
+        let led_to = ModelEndpoint::ALL.iter().find_map(|called| {
+            let (at, its_name) = reached(providers, *called, name, CallersKey::Absent, allowed).ok()?;
+            chosen(providers, at, *called, its_name).is_ok().then_some((at, its_name))
+        });
+        led_to == Some((provider, model))
+    };
+    if leads_there(model) {
+        return Some(model.to_owned());
+    }
+    Some(format!("{provider}/{model}")).filter(|name| leads_there(name))
 }
 
 /// Why no provider serves a model that no provider is named for.
@@ -322,9 +350,57 @@ mod tests {
             ("plain", "unserved", false, false),
             ("google", "a/b", true, true),
         ] {
-            assert_eq!(is_served(&named, provider, model), with_hosts, "{provider} {model}");
-            assert_eq!(is_served(&none, provider, model), without, "{provider} {model}");
+            let is_listed = |providers: &Providers| {
+                listed_name(providers, (provider, model), &AllowedProviders::All).is_some()
+            };
+            assert_eq!(is_listed(&named), with_hosts, "{provider} {model}");
+            assert_eq!(is_listed(&none), without, "{provider} {model}");
         }
+    }
+
+    #[test]
+    fn a_model_is_listed_by_a_name_that_leads_to_it_alone() {
+        let only =
+            |names: &[&str]| AllowedProviders::Listed(names.iter().map(|name| (*name).to_owned()).collect());
+        let azure = || vec![host("azure", "ours.openai.azure.com", 443)];
+        for (hosts, keys, allowed, provider, model, name) in [
+            (vec![], &["openai", "mistral"][..], AllowedProviders::All, "openai", "both", Some("both")),
+            (vec![], &["openai", "mistral"], AllowedProviders::All, "mistral", "both", Some("mistral/both")),
+            (vec![], &["mistral"], AllowedProviders::All, "mistral", "both", Some("both")),
+            (vec![], &["mistral"], AllowedProviders::All, "openai", "both", Some("openai/both")),
+            (vec![], &["openai"], only(&["mistral"]), "mistral", "both", Some("both")),
+            (azure(), &[], AllowedProviders::All, "openai", "gpt", Some("gpt")),
+            (azure(), &[], AllowedProviders::All, "azure", "gpt", Some("azure/gpt")),
+            (vec![], &[], AllowedProviders::All, "azure", "gpt", None),
+            // The name of a model of Groq's is also that of one of OpenAI's, with the provider before it, if there is one.
+            (vec![], &[], AllowedProviders::All, "groq", "openai/oss", Some("openai/oss")),
+            (vec![], &[], AllowedProviders::All, "groq", "openai/gpt", Some("groq/openai/gpt")),
+            (vec![], &[], AllowedProviders::All, "plain", "unserved", None),
+        ] {
+            let listed = listed_name(&providers_at(hosts, keys), (provider, model), &allowed);
+            assert_eq!(listed.as_deref(), name, "{provider} {model} {keys:?} {allowed:?}");
+        }
+    }
+
+    #[test]
+    fn a_listed_name_calls_the_model_that_is_listed_by_it_and_no_name_is_listed_twice() {
+        let hosts = vec![host("azure", "ours.openai.azure.com", 443), host("bedrock", "127.0.0.1", 9)];
+        let providers = providers_at(hosts, &["mistral"]);
+        let mut names = std::collections::BTreeSet::new();
+        for (provider, model, _) in providers.catalogue().models() {
+            let Some(name) = listed_name(&providers, (provider, model), &AllowedProviders::All) else {
+                continue;
+            };
+            let led_to = ModelEndpoint::ALL.iter().find_map(|called| {
+                choose(&providers, *called, &name, CallersKey::Absent, &AllowedProviders::All).ok()
+            });
+            let origin = providers.origin_of(provider).unwrap();
+            let led_to = led_to.unwrap();
+            assert!(led_to.url.to_string().starts_with(&origin), "{provider} {name}: {}", led_to.url);
+            assert_eq!(led_to.model, model, "{provider} {name}");
+            assert!(names.insert(name.clone()), "{name} is listed twice");
+        }
+        assert!(names.contains("both") && names.contains("openai/both"), "{names:?}");
     }
 
     #[test]

@@ -8,7 +8,7 @@ mod routes;
 use farthing_core::event::RequestShape;
 use farthing_formats::Format;
 
-pub(crate) use self::choice::{AllowedProviders, Chosen, choose, is_served};
+pub(crate) use self::choice::{AllowedProviders, Chosen, choose, listed_name};
 pub(crate) use self::routes::{RequestOfAFormat, any_method, described, routes};
 
 /// A model endpoint.

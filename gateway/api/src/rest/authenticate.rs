@@ -1,11 +1,13 @@
-//! Authentication of the standard endpoints: `Authorization: Bearer <secret key>` (interface.md, Authentication).
+//! Authentication of the standard endpoints: `Authorization: Bearer <secret key>` (interface.md, Authentication). The list of
+//! models takes what the model endpoints take (completion.md section 11).
 //! Invariant: a handler gets a merchant only from [`Merchant`], so it cannot act for an unknown caller.
 
 use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
+use farthing_core::command;
 use farthing_core::ids::MerchantId;
-use farthing_core::secret::KeyHash;
+use farthing_core::secret::{KeyHash, ServerKey};
 use farthing_core::state::{SpendKey, State, StateKey};
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
@@ -15,6 +17,7 @@ use super::response_headers::Notes;
 use crate::app::App;
 use crate::caller_address::CallerAddress;
 use crate::error::{ApiError, AuthError, LimitError};
+use crate::forward;
 use crate::known_keys::Owner;
 use crate::peers::FromGateway;
 use crate::serve::CallInFlight;
@@ -31,13 +34,18 @@ impl FromRequestParts<Arc<App>> for Merchant {
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, ApiError> {
         let hash = app.server_key.hash(bearer(&parts.headers)?);
-        match state(parts, app, StateKey::SecretKey(hash.clone())).await? {
-            Some((_, State::SecretKey(key))) => {
-                count(parts, app, key.merchant_id, &hash).await?;
-                Ok(Self { merchant_id: key.merchant_id })
-            }
-            Some(_) | None => Err(ApiError::Auth(AuthError::SecretKeyInvalid)),
+        merchant(parts, app, &hash).await
+    }
+}
+
+/// The merchant whose secret key has this hash.
+async fn merchant(parts: &Parts, app: &App, hash: &KeyHash) -> Result<Merchant, ApiError> {
+    match state(parts, app, StateKey::SecretKey(hash.clone())).await? {
+        Some((_, State::SecretKey(key))) => {
+            count(parts, app, key.merchant_id, hash).await?;
+            Ok(Merchant { merchant_id: key.merchant_id })
         }
+        Some(_) | None => Err(ApiError::Auth(AuthError::SecretKeyInvalid)),
     }
 }
 
@@ -74,7 +82,7 @@ async fn count(parts: &Parts, app: &App, merchant_id: MerchantId, hash: &KeyHash
     }
 }
 
-/// The holder of a secret key or a spend key.
+/// The holder of a secret key or a spend key, which travels as at the model endpoints: in any slot, alone or in a forward token.
 #[derive(Debug, Clone)]
 pub(super) enum Caller {
     /// A merchant, by a secret key.
@@ -87,11 +95,11 @@ impl FromRequestParts<Arc<App>> for Caller {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, ApiError> {
-        let token = bearer(&parts.headers)?;
-        if !token.starts_with("spk_") {
-            return Merchant::from_request_parts(parts, app).await.map(Self::Merchant);
-        }
-        let hash = app.server_key.hash(token);
+        let query = parts.uri.query().unwrap_or_default();
+        let hash = match in_any_slot(&parts.headers, query, &app.server_key)? {
+            command::Caller::SecretKey(hash) => return merchant(parts, app, &hash).await.map(Self::Merchant),
+            command::Caller::SpendKey(hash) => hash,
+        };
         let found = state(parts, app, StateKey::SpendKeyHash(hash.clone())).await?;
         let Some((Owner { partition, merchant_id }, State::SpendKeyHash(id))) = found else {
             return Err(ApiError::Auth(AuthError::SpendKeyInvalid));
@@ -116,6 +124,19 @@ impl FromRequestParts<Arc<App>> for Caller {
     }
 }
 
+/// The key of a call with this raw query, in any slot. A bearer token that has no form of a credential is an unknown secret key,
+/// as at the other standard endpoints.
+fn in_any_slot(
+    headers: &HeaderMap,
+    query: &str,
+    server_key: &ServerKey,
+) -> Result<command::Caller, ApiError> {
+    forward::caller_of(headers, query, server_key).map_err(|error| match bearer(headers) {
+        Ok(token) if !forward::is_ours(token) => ApiError::Auth(AuthError::SecretKeyInvalid),
+        Ok(_) | Err(_) => error,
+    })
+}
+
 /// The one bearer token of `headers`.
 fn bearer(headers: &HeaderMap) -> Result<&str, ApiError> {
     let mut values = headers.get_all(AUTHORIZATION).iter();
@@ -136,7 +157,7 @@ fn bearer(headers: &HeaderMap) -> Result<&str, ApiError> {
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderValue;
+    use http::{HeaderName, HeaderValue};
 
     use super::*;
 
@@ -152,6 +173,41 @@ mod tests {
     fn the_scheme_is_read_in_any_case() {
         assert_eq!(bearer(&headers(&[b"Bearer aks_test_x"])), Ok("aks_test_x"));
         assert_eq!(bearer(&headers(&[b"bEARER  aks_test_x "])), Ok("aks_test_x"));
+    }
+
+    #[test]
+    fn a_key_in_any_slot_is_read_and_a_bearer_token_of_no_known_form_is_an_unknown_key() {
+        let server_key = ServerKey::random();
+        let read = |pairs: &[(&'static str, &'static str)], query: &str| {
+            let header = |(name, text): &(&'static str, &'static str)| {
+                (HeaderName::from_static(name), HeaderValue::from_static(text))
+            };
+            in_any_slot(&pairs.iter().map(header).collect(), query, &server_key)
+        };
+        let secret = command::Caller::SecretKey(server_key.hash("aks_test_k"));
+        let spend = command::Caller::SpendKey(server_key.hash("spk_k"));
+        for name in ["x-api-key", "x-goog-api-key", "xi-api-key", "api-key"] {
+            assert_eq!(read(&[(name, "spk_k")], ""), Ok(spend.clone()), "{name}");
+            let beside_anothers = [("authorization", "Bearer sk-theirs"), (name, "aks_test_k")];
+            assert_eq!(read(&beside_anothers, ""), Ok(secret.clone()), "{name}");
+        }
+        assert_eq!(read(&[], "limit=7&key=spk_k"), Ok(spend.clone()));
+        assert_eq!(read(&[("authorization", "Bearer spk_k")], "key=sk-theirs"), Ok(spend.clone()));
+        // The first slot with a credential decides.
+        let both = [("authorization", "Bearer spk_k"), ("x-api-key", "aks_test_k")];
+        assert_eq!(read(&both, ""), Ok(spend));
+        // {"secret_key":"aks_test_k"}
+        let token = [("x-api-key", "eyJzZWNyZXRfa2V5IjoiYWtzX3Rlc3RfayJ9")];
+        assert_eq!(read(&token, ""), Ok(secret));
+        let code =
+            |pairs: &[(&'static str, &'static str)], query: &str| read(pairs, query).unwrap_err().code();
+        assert_eq!(code(&[], "a=b"), "auth_header_missing");
+        assert_eq!(code(&[("authorization", "Basic eDp5")], ""), "auth_header_invalid");
+        assert_eq!(code(&[("authorization", "Bearer ")], ""), "auth_header_invalid");
+        assert_eq!(code(&[("authorization", "Bearer sk-theirs")], ""), "secret_key_invalid");
+        // e30= is {}.
+        assert_eq!(code(&[("authorization", "Bearer e30=")], ""), "forward_token_json_invalid");
+        assert_eq!(code(&[("x-api-key", "sk-theirs")], ""), "forward_token_json_invalid");
     }
 
     #[test]

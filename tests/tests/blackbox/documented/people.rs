@@ -1,5 +1,6 @@
 //! Customers, connections, spend keys, secret keys and models.
 
+use farthing_tests::merchant::token;
 use serde_json::json;
 
 use super::{Case, cases};
@@ -74,6 +75,15 @@ pub(super) fn cases() -> Vec<Case> {
         };
 
         "list_models" "200" => scene.call(at);
+        "list_models" "forward_token_json_invalid" => scene.call(at).bearer(&token(&json!({})));
+        "list_models" "connection_secret_invalid" => {
+            let key = &scene.merchant.secret_key;
+            scene.call(at).bearer(&token(&json!({"secret_key": key, "connection_secret": "cons_nobody"})))
+        };
+        "list_models" "product_secret_invalid" => {
+            let key = &scene.merchant.secret_key;
+            scene.call(at).bearer(&token(&json!({"secret_key": key, "product_secret": "prds_nobody"})))
+        };
         "list_models" "spend_key_invalid" => scene.call(at).bearer("spk_nobody");
         "list_models" "spend_key_expired" => scene.call(at).bearer(&scene.expired_spend_key().await);
         "list_models" "spend_key_paused" => scene.call(at).bearer(&scene.paused_spend_key().await);

@@ -16,6 +16,7 @@ use self::token::TokenBody;
 use super::headers::Slot;
 use crate::error::{ApiError, AuthError, ForwardError, Issue};
 use crate::input;
+use crate::target::Query;
 
 /// The longest credential that is read, in bytes.
 const MAX_CREDENTIAL: usize = 16 * 1024;
@@ -137,6 +138,15 @@ pub(crate) fn find(headers: &HeaderMap, keys: &[String], server_key: &ServerKey)
     Ok(Found { credential: credential?, slot, slots })
 }
 
+/// The key of the credential that [`find`] finds in a request with this raw query.
+pub(crate) fn caller_of(
+    headers: &HeaderMap,
+    query: &str,
+    server_key: &ServerKey,
+) -> Result<Caller, ApiError> {
+    find(headers, &Query::read(query).keys, server_key).map(|found| found.credential.caller)
+}
+
 /// Whether this text has the form of a credential of this service.
 pub(crate) fn is_ours(text: &str) -> bool {
     read(text).is_ok_and(|token| token.check().is_ok())
@@ -168,7 +178,7 @@ struct Present<'a> {
     text: Option<&'a str>,
 }
 
-/// Every value of every slot, in the order of the specification.
+/// Every value of every slot, in the order of the specification. An empty slot beside `Authorization` counts as absent.
 fn present<'a>(headers: &'a HeaderMap, keys: &'a [String]) -> Vec<Present<'a>> {
     let mut found = Vec::with_capacity(2);
     for value in headers.get_all(AUTHORIZATION) {
@@ -187,11 +197,14 @@ fn present<'a>(headers: &'a HeaderMap, keys: &'a [String]) -> Vec<Present<'a>> {
                 Some((word, token)) if word.eq_ignore_ascii_case("bearer") => token.trim(),
                 Some(_) | None => text,
             });
+            if text == Some("") {
+                continue;
+            }
             let (slot, scheme) = (Slot::Plain(name), Scheme::Right);
             found.push(Present { slot, scheme, bytes: value.as_bytes(), text: bare });
         }
     }
-    found.extend(keys.iter().map(|key| Present {
+    found.extend(keys.iter().filter(|key| !key.is_empty()).map(|key| Present {
         slot: Slot::Query,
         scheme: Scheme::Right,
         bytes: key.as_bytes(),

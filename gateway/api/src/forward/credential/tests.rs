@@ -224,6 +224,52 @@ fn both_names_of_one_thing_may_be_given_when_they_agree() {
     }
 }
 
+#[test]
+fn an_id_beside_its_own_secret_names_nobody_else() {
+    let server_key = ServerKey::random();
+    let (customer, meter) = (CustomerId::new(ulid(1)), MeterId::new(ulid(2)));
+    let (cons, prds) = (server_key.connection_secret(customer, 1), server_key.product_secret(meter, 1));
+    let with = |fields: &Value| {
+        let mut token = json!({"secret_key": "s", "connection_secret": cons, "product_secret": prds});
+        token.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        from_token(&token, &server_key)
+    };
+    let (con, prd) = (customer.to_string(), meter.to_string());
+    for fields in [
+        json!({}),
+        json!({"customer_id": con}),
+        json!({"connection_id": con}),
+        json!({"meter_id": prd}),
+        json!({"product_id": prd}),
+        json!({"customer_id": con, "connection_id": con, "meter_id": prd, "product_id": prd}),
+    ] {
+        let read = with(&fields).unwrap();
+        let expected = (Some(CustomerRef::Secret(customer)), Some(MeterRef::Secret(meter)));
+        assert_eq!((read.customer, read.meter), expected, "{fields}");
+    }
+    let another_con = CustomerId::new(ulid(3)).to_string();
+    let another_prd = MeterId::new(ulid(3)).to_string();
+    for (fields, refused) in [
+        (json!({"customer_id": another_con}), "connection_secret"),
+        (json!({"connection_id": another_con}), "connection_secret"),
+        (json!({"customer_id": "a-reference"}), "connection_secret"),
+        (json!({"meter_id": another_prd}), "product_secret"),
+        (json!({"product_id": another_prd}), "product_secret"),
+        (json!({"meter_id": "a-slug"}), "product_secret"),
+        (json!({"meter_slug": "a-slug"}), "product_secret"),
+        (json!({"customer_id": con, "connection_id": another_con}), "customer_id"),
+    ] {
+        let Err(ApiError::Forward(ForwardError::TokenJsonInvalid(issues))) = with(&fields) else {
+            panic!("{fields} is accepted")
+        };
+        let paths: Vec<_> = issues.into_iter().map(|issue| issue.path.join(".")).collect();
+        assert_eq!(paths, [refused], "{fields}");
+    }
+    // An id and a slug, as before: both are names, and neither is a secret.
+    let names = json!({"secret_key": "s", "meter_id": prd, "meter_slug": "a-slug"});
+    assert_eq!(from_token(&names, &server_key).unwrap_err().code(), "forward_token_json_invalid");
+}
+
 fn ulid(n: u128) -> ulid::Ulid {
     ulid::Ulid::from_parts(1, n)
 }
@@ -267,6 +313,31 @@ fn what_is_not_a_credential_says_what_is_wrong() {
     assert_eq!(from_token(&forged, &server_key).unwrap_err().code(), "connection_secret_invalid");
     let forged = json!({"secret_key": "s", "product_secret": "prds_x"});
     assert_eq!(from_token(&forged, &server_key).unwrap_err().code(), "product_secret_invalid");
+}
+
+#[test]
+fn an_empty_slot_counts_as_absent() {
+    let server_key = ServerKey::random();
+    let empty = [String::new()];
+    let code = |pairs: &[(&'static str, &str)], keys: &[String]| {
+        find(&headers(pairs), keys, &server_key).unwrap_err().code()
+    };
+    assert_eq!(code(&[], &empty), "auth_header_missing");
+    for name in KEY_HEADERS {
+        for value in ["", " ", "\t"] {
+            assert_eq!(code(&[(name, value)], &[]), "auth_header_missing", "{name}: {value:?}");
+            assert_eq!(code(&[(name, value)], &empty), "auth_header_missing", "{name}: {value:?}");
+            // Another slot decides, and the empty one holds nothing of ours.
+            let beside = |other| find(&headers(&[(name, value), other]), &empty, &server_key);
+            assert_eq!(beside(("authorization", "Bearer aks_k")).unwrap().slots, [Slot::Authorization]);
+            let refused = beside(("authorization", "Bearer !!!")).unwrap_err();
+            assert_eq!(refused.code(), "forward_token_json_invalid");
+            assert_eq!(beside(("authorization", "Basic abc")).unwrap_err().code(), "auth_header_invalid");
+        }
+        assert_eq!(code(&[(name, "!!!")], &empty), "forward_token_json_invalid");
+    }
+    // A header without a token is no empty slot.
+    assert_eq!(code(&[("authorization", "")], &empty), "auth_header_invalid");
 }
 
 #[test]

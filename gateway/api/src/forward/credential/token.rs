@@ -147,7 +147,8 @@ impl CustomerFields {
         if let Some(Text(secret)) = self.connection_secret {
             match server_key.read_connection_secret(&secret) {
                 Some((id, 1)) => {
-                    set_once(&mut customer, CustomerRef::Secret(id), "connection_secret", issues);
+                    let both = (CustomerRef::Id(id), CustomerRef::Secret(id));
+                    set_secret(&mut customer, both, "connection_secret", issues);
                 }
                 Some(_) | None => return Err(AuthError::ConnectionSecretInvalid),
             }
@@ -173,7 +174,10 @@ impl MeterFields {
         }
         if let Some(Text(secret)) = self.product_secret {
             match server_key.read_product_secret(&secret) {
-                Some((id, 1)) => set_once(&mut meter, MeterRef::Secret(id), "product_secret", issues),
+                Some((id, 1)) => {
+                    let both = (MeterRef::Id(id), MeterRef::Secret(id));
+                    set_secret(&mut meter, both, "product_secret", issues);
+                }
                 Some(_) | None => return Err(AuthError::ProductSecretInvalid),
             }
         }
@@ -184,6 +188,23 @@ impl MeterFields {
 /// Sets `found`, and refuses a second name for the same customer or meter.
 fn set_once<T>(found: &mut Option<T>, named: T, name: &str, issues: &mut Issues) {
     if found.replace(named).is_some() {
-        issues.refuse([name], "conflicts with another field that names the same thing");
+        refuse_second(name, issues);
     }
+}
+
+/// Sets `found` to what a secret names. The id of the same customer or meter may stand beside it. A reference or a slug may not:
+/// whose it is, the ledger alone knows.
+fn set_secret<T: PartialEq>(
+    found: &mut Option<T>,
+    (by_id, by_secret): (T, T),
+    name: &str,
+    issues: &mut Issues,
+) {
+    if found.replace(by_secret).is_some_and(|named| named != by_id) {
+        refuse_second(name, issues);
+    }
+}
+
+fn refuse_second(name: &str, issues: &mut Issues) {
+    issues.refuse([name], "conflicts with another field that names the same thing");
 }
