@@ -209,10 +209,15 @@ fn replace<T>(known: &mut Option<T>, found: Option<T>) {
     }
 }
 
-/// Seconds since 1970, or an ISO 8601 text.
+/// The most digits of a number of milliseconds that is read: it fits, and an instant before the year 10000 has 15.
+const MAX_MILLISECOND_DIGITS: usize = 18;
+
+/// Seconds since 1970, which may have a fraction, or an ISO 8601 text.
 fn instant(json: &str) -> Option<DateTime<Utc>> {
     let at = if let Ok(seconds) = json.parse::<i64>() {
         DateTime::from_timestamp(seconds, 0)?
+    } else if let Some(milliseconds) = milliseconds(json) {
+        DateTime::from_timestamp_millis(milliseconds)?
     } else {
         let text: String = serde_json::from_str(json).ok()?;
         DateTime::parse_from_rfc3339(&text).ok()?.with_timezone(&Utc)
@@ -220,10 +225,30 @@ fn instant(json: &str) -> Option<DateTime<Utc>> {
     (1970..=9999).contains(&at.year()).then(|| farthing_core::command::to_millisecond(at))
 }
 
+/// The whole milliseconds in a number of seconds, from its digits: a float does not hold all of them. `None` if it is
+/// negative or far too large.
+fn milliseconds(seconds: &str) -> Option<i64> {
+    let (mantissa, exponent) = match seconds.split_once(['e', 'E']) {
+        Some((mantissa, exponent)) => (mantissa, exponent.parse().ok()?),
+        None => (seconds, 0_i64),
+    };
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let digits = || whole.bytes().chain(fraction.bytes());
+    if whole.is_empty() || !digits().all(|digit| digit.is_ascii_digit()) {
+        return None;
+    }
+    let wanted = i64::try_from(whole.len()).ok()?.checked_add(3)?.checked_add(exponent)?;
+    let wanted = usize::try_from(wanted).ok().filter(|wanted| *wanted <= MAX_MILLISECOND_DIGITS)?;
+    let padded = digits().chain(std::iter::repeat(b'0')).take(wanted);
+    Some(padded.fold(0, |number, digit| number * 10 + i64::from(digit - b'0')))
+}
+
 #[cfg(test)]
 mod tests {
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD;
+    use chrono::SecondsFormat;
+    use proptest::prelude::*;
 
     use super::super::event_stream::tests::message;
     use super::*;
@@ -249,6 +274,74 @@ mod tests {
 
     fn wrapped(document: &str) -> Vec<u8> {
         bare(&format!(r#"{{"bytes":"{}"}}"#, STANDARD.encode(document)))
+    }
+
+    #[test]
+    fn an_instant_is_read_exactly_and_cut_to_milliseconds() {
+        let read = |json: &str| instant(json).map(|at| at.to_rfc3339_opts(SecondsFormat::Millis, true));
+        for (json, at) in [
+            ("1741476542", "2025-03-08T23:29:02.000Z"),
+            ("1741476542.0", "2025-03-08T23:29:02.000Z"),
+            ("1741476542.25", "2025-03-08T23:29:02.250Z"),
+            ("1741476542.9999999999999999999999999999999999999999", "2025-03-08T23:29:02.999Z"),
+            ("1741476542.0009", "2025-03-08T23:29:02.000Z"),
+            // The nearest float is 1741476542.0009999…, which is less.
+            ("1741476542.001", "2025-03-08T23:29:02.001Z"),
+            ("1.74147654225e9", "2025-03-08T23:29:02.250Z"),
+            ("1.741476542E+9", "2025-03-08T23:29:02.000Z"),
+            ("17414765422500e-4", "2025-03-08T23:29:02.250Z"),
+            ("0.00174147654225e12", "2025-03-08T23:29:02.250Z"),
+            ("0", "1970-01-01T00:00:00.000Z"),
+            ("0.5", "1970-01-01T00:00:00.500Z"),
+            ("253402300799.9999", "9999-12-31T23:59:59.999Z"),
+            (r#""2025-03-08T23:29:02.2509Z""#, "2025-03-08T23:29:02.250Z"),
+        ] {
+            assert_eq!(read(json).as_deref(), Some(at), "{json}");
+        }
+        let long = format!("{}.5", "9".repeat(1000));
+        for json in [
+            "-1",
+            "-1.5",
+            "253402300800",
+            "253402300800.0",
+            // Milliseconds.
+            "1741476542000",
+            "1741476542000.5",
+            "9223372036854775807",
+            "9223372036854775807.5",
+            "1e15",
+            "1e400",
+            "1e-400",
+            "1e9223372036854775807",
+            "1e99999999999999999999",
+            "1e",
+            ".5",
+            "1.5.5",
+            "1,5",
+            "NaN",
+            "null",
+            "true",
+            "{}",
+            r#""1741476542.5""#,
+            "",
+            long.as_str(),
+        ] {
+            assert_eq!(read(json), None, "{json}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_decimal_instant_is_that_of_its_whole_seconds_and_milliseconds(
+            seconds in 0_i64..253_402_300_800,
+            fraction in "[0-9]{1,30}",
+        ) {
+            let milliseconds: i64 = format!("{fraction}000")[..3].parse().unwrap();
+            let at = DateTime::from_timestamp_millis(seconds * 1_000 + milliseconds);
+            prop_assert_eq!(instant(&format!("{seconds}.{fraction}")), at);
+            let digits = fraction.len();
+            prop_assert_eq!(instant(&format!("{seconds}{fraction}e-{digits}")), at);
+        }
     }
 
     #[test]
