@@ -31,8 +31,16 @@ fn a_session_is_created_and_read_and_its_token_opens_its_page() {
         assert_eq!(made["checkout_mode"], "onboarding");
         assert_eq!(made["origin_url"], "https://app.example/cart");
         assert_eq!(made["reference_id"], "ada");
-        for none in ["customer_id", "connection_id", "plan_id", "credit_bundle_id", "completed_at"] {
-            assert_eq!(made[none], Value::Null, "{none}");
+        let absent = [
+            "customer_id",
+            "connection_id",
+            "subscription_config_id",
+            "plan_id",
+            "credit_bundle_id",
+            "completed_at",
+        ];
+        for none in absent {
+            assert_eq!(made.get(none), None, "{none}");
         }
         let at = |name: &str| made[name].as_str().unwrap().parse::<chrono::DateTime<chrono::Utc>>().unwrap();
         assert_eq!(at("expires_at") - at("created_at"), chrono::TimeDelta::hours(24));
@@ -69,6 +77,7 @@ fn an_existing_customer_is_found_by_each_of_its_ids() {
             let made = merchant.post("/v1/checkout_sessions", &body).await.expect(201);
             assert_eq!(made["customer_id"], customer.id.as_str(), "{named}");
             assert_eq!(made["connection_id"], customer.id.as_str(), "{named}");
+            assert_eq!(made["reference_id"], customer.reference_id.as_str(), "{named}");
         }
         let other = json!({
             "checkout_mode": "topup", "origin_url": ORIGIN, "customer_id": customer.id, "reference_id": "another",
@@ -77,6 +86,36 @@ fn an_existing_customer_is_found_by_each_of_its_ids() {
         assert_eq!(refused["issues"][0]["path"], json!(["reference_id"]));
         let unknown = json!({"checkout_mode": "topup", "origin_url": ORIGIN, "customer_id": "nobody"});
         merchant.post("/v1/checkout_sessions", &unknown).await.refused(404, "customer_not_found");
+    });
+}
+
+#[test]
+fn a_session_for_a_customer_has_its_present_reference_id_and_is_found_by_it() {
+    run(async {
+        let merchant = Merchant::new().await;
+        let made = merchant.post("/v1/customers", &json!({})).await.expect(201);
+        let id = made["customer_id"].as_str().unwrap();
+        let session = async |mode: &str, name: &str| {
+            let body = json!({"checkout_mode": mode, "origin_url": ORIGIN, name: id});
+            merchant.post("/v1/checkout_sessions", &body).await.expect(201)
+        };
+        let without = session("onboarding", "customer_id").await;
+        assert_eq!((without["customer_id"].as_str(), without.get("reference_id")), (Some(id), None));
+        let path = format!("/v1/customers/{id}");
+        let mut last = Value::Null;
+        for (reference, mode, name) in
+            [("ada", "topup", "customer_id"), ("grace", "onboarding", "connection_id")]
+        {
+            merchant.patch(&path, &json!({"reference_id": reference})).await.expect(200);
+            last = session(mode, name).await;
+            assert_eq!(last["reference_id"], reference);
+            let found = merchant.get(&format!("/v1/checkout_sessions?reference_id={reference}")).await;
+            assert_eq!(found.expect(200)["data"], json!([last]));
+        }
+        let shown = format!("/v1/checkout_sessions/{}", last["checkout_session_id"].as_str().unwrap());
+        assert_eq!(merchant.get(&shown).await.expect(200), last);
+        let shown = format!("/v1/checkout_sessions/{}", without["checkout_session_id"].as_str().unwrap());
+        assert_eq!(merchant.get(&shown).await.expect(200), without);
     });
 }
 

@@ -27,7 +27,8 @@ pub struct CreateCheckoutSession {
     pub origin_url: String,
     /// The customer; `None` if the session creates one.
     pub customer: Option<CustomerRef>,
-    /// The merchant's own identifier of a customer that may not exist yet.
+    /// The merchant's own identifier of a customer that may not exist yet. If there is none, the session has that of
+    /// `customer`.
     pub reference_id: Option<String>,
     /// The plan, in mode `subscription`.
     pub plan_id: Option<PlanId>,
@@ -43,12 +44,9 @@ impl Command for CreateCheckoutSession {
     fn decide(&self, states: &StateCache) -> Result<Decision<CheckoutSessionCreated>, DecideError> {
         let merchant_id = self.merchant_id;
         let now = states.now(merchant_id, self.now)?;
-        let mut customer_id = self
-            .customer
-            .as_ref()
-            .map(|customer| customer.find(states, merchant_id))
-            .transpose()?
-            .map(|(id, _)| id);
+        let customer =
+            self.customer.as_ref().map(|customer| customer.find(states, merchant_id)).transpose()?;
+        let mut customer_id = customer.map(|(id, _)| id);
         if let (None, Some(reference)) = (customer_id, &self.reference_id) {
             customer_id = states.reference(merchant_id, reference)?.copied();
         }
@@ -60,12 +58,14 @@ impl Command for CreateCheckoutSession {
             let bundle = states.credit_bundle(id)?.filter(|bundle| bundle.merchant_id == merchant_id);
             bundle.ok_or(PlanRefusal::BundleNotFound)?;
         }
+        // A session for a customer is found by the customer's reference id, however the caller named the customer.
+        let of_customer = || customer.and_then(|(_, customer)| customer.reference_id.clone());
         let created = CheckoutSessionCreated {
             checkout_session_id: self.checkout_session_id,
             checkout_mode: self.checkout_mode,
             origin_url: self.origin_url.clone(),
             customer_id,
-            reference_id: self.reference_id.clone(),
+            reference_id: self.reference_id.clone().or_else(of_customer),
             plan_id: self.plan_id,
             credit_bundle_id: self.credit_bundle_id,
             expires_at: now.checked_add_signed(LIFETIME).unwrap_or(now),

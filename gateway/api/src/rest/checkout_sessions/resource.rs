@@ -16,7 +16,7 @@ use utoipa::ToSchema;
 use crate::pages::PagesUrl;
 use crate::rest::body::Timestamp;
 
-/// A checkout session.
+/// A checkout session. Members without a value are left out.
 #[derive(Debug, Serialize, ToSchema)]
 pub(in crate::rest) struct CheckoutSession {
     checkout_session_id: CheckoutSessionId,
@@ -27,15 +27,22 @@ pub(in crate::rest) struct CheckoutSession {
     checkout_mode: CheckoutMode,
     /// The URL of the merchant's app. Its origin may frame the page and receives the page's messages.
     origin_url: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
     connection_id: Option<CustomerId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     customer_id: Option<CustomerId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     reference_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     subscription_config_id: Option<PlanId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     plan_id: Option<PlanId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     credit_bundle_id: Option<CreditBundleId>,
     created_at: Timestamp,
     /// The session cannot be completed after this instant.
     expires_at: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
     completed_at: Option<Timestamp>,
 }
 

@@ -1,9 +1,11 @@
 //! What a checkout page showed, and what its form may begin.
 
+use std::collections::BTreeSet;
+
 use farthing_core::command::{
     BundleEdit, CompleteCheckoutSession, CreateCheckoutSession, CustomerRef, Edit, Offered, OfferedTopUp,
-    PayCheckoutSession, Payee, PaymentRefusal, PlanEdits, Purchase, Refusal, RequestPayment,
-    SubscriptionEdit, UpdatePlan, UpdateSubscription,
+    PayCheckoutSession, Payee, PaymentRefusal, PersonalData, PlanEdits, Purchase, Refusal, RequestPayment,
+    SubscriptionEdit, UpdateCustomer, UpdatePlan, UpdateSubscription,
 };
 use farthing_core::event::CheckoutMode;
 use farthing_core::ids::{CheckoutSessionId, CustomerId, PaymentId, PlanId, SubscriptionId};
@@ -32,6 +34,49 @@ fn session(
     };
     years.execute(&create).unwrap();
     checkout_session_id
+}
+
+#[test]
+fn a_session_has_the_reference_id_that_its_customer_has_then() {
+    let mut years = Years::begin();
+    let customer = years.first();
+    let created = |years: &mut Years, customer: Option<CustomerId>, reference_id: Option<&str>| {
+        let create = CreateCheckoutSession {
+            merchant_id: years.merchant,
+            checkout_session_id: CheckoutSessionId::new(years.ulid()),
+            checkout_mode: CheckoutMode::Onboarding,
+            origin_url: "https://shop.example".into(),
+            customer: customer.map(CustomerRef::Id),
+            reference_id: reference_id.map(str::to_owned),
+            plan_id: None,
+            credit_bundle_id: None,
+            now: years.machine,
+        };
+        let created = years.execute(&create).unwrap();
+        (created.customer_id, created.reference_id)
+    };
+    assert_eq!(created(&mut years, Some(customer), None), (Some(customer), None));
+    for reference in ["ada", "grace"] {
+        let change = UpdateCustomer {
+            merchant_id: years.merchant,
+            customer_id: customer,
+            reference_id: Edit::Set(reference.to_owned()),
+            metadata: None,
+            metadata_literals: BTreeSet::new(),
+            contact: Vec::new(),
+            personal: PersonalData::default(),
+            now: years.machine,
+        };
+        years.execute(&change).unwrap();
+        let of_customer = (Some(customer), Some(reference.to_owned()));
+        for (named, given) in
+            [(Some(customer), None), (None, Some(reference)), (Some(customer), Some(reference))]
+        {
+            assert_eq!(created(&mut years, named, given), of_customer, "{named:?} {given:?}");
+        }
+    }
+    assert_eq!(created(&mut years, None, Some("ada")), (None, Some("ada".to_owned())), "nobody has it now");
+    assert_eq!(created(&mut years, None, None), (None, None));
 }
 
 #[test]
