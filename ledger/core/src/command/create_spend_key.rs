@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::decision::{Command, DecideError, Decision, list_bytes};
 use super::refusal::{CustomerRefusal, MerchantRefusal};
 use super::spend_key_snapshot::SpendKeySnapshot;
-use crate::event::{Event, SpendKeyCreated, SpendKeySettings, SpendKeyStatus};
+use crate::event::{Event, SpendKeyCreated, SpendKeySettings, SpendKeyStatus, SpendKeyUpdated};
 use crate::ids::{CustomerId, MerchantId, SpendKeyId};
 use crate::secret::KeyHash;
 use crate::spending::Spending;
@@ -28,6 +28,9 @@ pub struct CreateSpendKey {
     pub key_preview: String,
     /// Its name and limits.
     pub settings: SpendKeySettings,
+    /// Its status. Left out if it is active: a leader that does not know the field refuses it.
+    #[serde(default, skip_serializing_if = "SpendKeyStatus::is_active")]
+    pub status: SpendKeyStatus,
     /// The current time, to the millisecond.
     pub now: DateTime<Utc>,
 }
@@ -49,13 +52,23 @@ impl Command for CreateSpendKey {
             }
             None => states.merchant(self.merchant_id)?.ok_or(MerchantRefusal::NotFound)?.wallet_id,
         };
-        let event = Event::from(SpendKeyCreated {
+        let created = Event::from(SpendKeyCreated {
             spend_key_id: self.spend_key_id,
             wallet_id,
             customer_id: self.customer_id,
             key_hash: self.key_hash.clone(),
             key_preview: self.key_preview.clone(),
             settings: self.settings.clone(),
+        });
+        // A key is created active, so readers of every release learn from the update that it is paused. No call comes between
+        // events of one append.
+        let paused = (!self.status.is_active()).then(|| {
+            Event::from(SpendKeyUpdated {
+                spend_key_id: self.spend_key_id,
+                revision: 1,
+                status: self.status,
+                settings: self.settings.clone(),
+            })
         });
         let created_at = states.now(self.merchant_id, self.now)?;
         let key = SpendKey {
@@ -65,12 +78,13 @@ impl Command for CreateSpendKey {
             key_hash: self.key_hash.clone(),
             key_preview: self.key_preview.clone(),
             rotation: 0,
-            revision: 0,
-            status: SpendKeyStatus::Active,
+            revision: u32::from(paused.is_some()),
+            status: self.status,
             settings: self.settings.clone(),
             created_at,
         };
         let now = SpendKeySnapshot { key, spending: Spending::new(self.settings.rate_limit, created_at) };
-        Ok(Decision::append(self.merchant_id, self.now, vec![event], now))
+        let events = std::iter::once(created).chain(paused).collect();
+        Ok(Decision::append(self.merchant_id, self.now, events, now))
     }
 }

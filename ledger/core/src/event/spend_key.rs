@@ -139,17 +139,26 @@ impl SpendKeySettings {
 }
 
 /// Whether a spend key is usable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum SpendKeyStatus {
     /// Usable.
+    #[default]
     Active,
     /// Temporarily not usable.
     Paused,
 }
 
-/// A spend key was created, with status `active`.
+impl SpendKeyStatus {
+    /// The status of a new key unless another is asked for.
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
+    pub(crate) fn is_active(&self) -> bool {
+        *self == Self::Active
+    }
+}
+
+/// A spend key was created, with status `active`. One that was asked to be paused is updated in the same append.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpendKeyCreated {
     /// The key's id.

@@ -9,7 +9,7 @@ use farthing_core::ids::SpendKeyId;
 use farthing_core::secret;
 
 use super::resource::SpendKey;
-use super::settings::NewSpendKeyBody;
+use super::settings::{CheckedSpendKey, NewSpendKeyBody};
 use crate::app::App;
 use crate::error::{ApiError, Resource};
 use crate::idempotency::StoredResponse;
@@ -31,7 +31,7 @@ pub(super) async fn create(State(app): State<Arc<App>>, writes: Writes) -> Resul
     let merchant_id = writes.merchant_id;
     let merchants_now = app.merchants_now(merchant_id).await?;
     let body: NewSpendKeyBody = input::body(writes.json()?)?;
-    let (settings, customer) = body.checked(merchants_now)?;
+    let CheckedSpendKey { settings, status, customer } = body.checked(merchants_now)?;
     let customer_id = match customer {
         None => None,
         Some(name) => Some(existing_customer(&app, merchant_id, &name, Resource::Customer).await?),
@@ -46,6 +46,7 @@ pub(super) async fn create(State(app): State<Arc<App>>, writes: Writes) -> Resul
         key_hash: app.server_key.hash(raw.reveal()),
         key_preview: raw.preview(),
         settings,
+        status,
         now,
     };
     let render = move |(made, at): &(SpendKeySnapshot, DateTime<Utc>)| {

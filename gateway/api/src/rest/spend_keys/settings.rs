@@ -29,6 +29,10 @@ pub(super) struct NewSpendKeyBody {
     /// Must be in the future.
     #[schema(value_type = Option<DateTime<Utc>>)]
     expires_at: Option<values::Instant>,
+    /// Whether it is usable from the start; `active` by default.
+    #[serde(default)]
+    #[schema(value_type = SpendKeyStatus)]
+    status: Given<SpendKeyStatus>,
     /// The API format that its owner uses; `openai` by default.
     #[serde(default)]
     #[schema(value_type = RequestShape)]
@@ -95,9 +99,18 @@ struct RateLimitBody {
     burst: Option<values::Count>,
 }
 
+/// The checked body of a spend key to create.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct CheckedSpendKey {
+    pub(super) settings: SpendKeySettings,
+    pub(super) status: SpendKeyStatus,
+    /// The customer whose wallet pays, by id or reference id.
+    pub(super) customer: Option<String>,
+}
+
 impl NewSpendKeyBody {
-    /// The settings at the instant `now`, and the customer whose wallet pays, by id or reference id.
-    pub(super) fn checked(self, now: DateTime<Utc>) -> Result<(SpendKeySettings, Option<String>), ApiError> {
+    /// The key as of the instant `now`.
+    pub(super) fn checked(self, now: DateTime<Utc>) -> Result<CheckedSpendKey, ApiError> {
         let mut issues = Issues::default();
         let customer =
             issues.either(("connection_id", self.connection_id), ("customer_id", self.customer_id));
@@ -115,7 +128,8 @@ impl NewSpendKeyBody {
             expires_at: self.expires_at.map(|instant| instant.0),
             request_shape: Some(self.request_shape.0.unwrap_or(RequestShape::Openai)),
         };
-        Ok((settings, customer.map(|customer| customer.0)))
+        let status = self.status.0.unwrap_or_default();
+        Ok(CheckedSpendKey { settings, status, customer: customer.map(|customer| customer.0) })
     }
 }
 
@@ -191,7 +205,7 @@ mod tests {
         "2026-01-01T00:00:00Z".parse().unwrap()
     }
 
-    fn read(json: &str) -> Result<(SpendKeySettings, Option<String>), ApiError> {
+    fn read(json: &str) -> Result<CheckedSpendKey, ApiError> {
         input::body::<NewSpendKeyBody>(json)?.checked(now())
     }
 
@@ -208,7 +222,18 @@ mod tests {
         let null = r#"{"name":"k","spend_limit":null,"request_limit":null,"rate_limit":null,"expires_at":null,
             "allowed_models":null,"allowed_providers":null,"customer_id":null}"#;
         assert_eq!(read(null).unwrap(), absent);
-        assert_eq!(absent.0.request_shape, Some(RequestShape::Openai), "the default");
+        assert_eq!(absent.settings.request_shape, Some(RequestShape::Openai), "the default");
+    }
+
+    #[test]
+    fn a_key_may_be_created_paused() {
+        let status = |json: &str| read(json).unwrap().status;
+        assert_eq!(status(r#"{"name":"k"}"#), SpendKeyStatus::Active, "the default");
+        assert_eq!(status(r#"{"name":"k","status":"active"}"#), SpendKeyStatus::Active);
+        assert_eq!(status(r#"{"name":"k","status":"paused"}"#), SpendKeyStatus::Paused);
+        for status in ["\"bogus\"", "\"\"", "\"Paused\"", "null", "7", "true", "[]", "{}"] {
+            assert_eq!(refused(&format!(r#"{{"name":"k","status":{status}}}"#)), ["status"], "{status}");
+        }
     }
 
     #[test]
@@ -239,7 +264,7 @@ mod tests {
         let json = r#"{"name":"k","allowed_models":["m"],"allowed_providers":[],"spend_limit":{"amount":"1.5",
             "cycle":"daily"},"request_limit":{"count":3,"cycle":"total"},"rate_limit":{"rpm":60},
             "expires_at":"2026-01-01T01:00:00.1234+00:30","request_shape":"anthropic","connection_id":"user-1"}"#;
-        let (settings, customer) = read(json).unwrap();
+        let CheckedSpendKey { settings, customer, .. } = read(json).unwrap();
         assert_eq!(customer.as_deref(), Some("user-1"));
         assert_eq!(settings.rate_limit, Some(RateLimit { rpm: 60, burst: 60 }));
         assert_eq!(settings.request_limit, Some(RequestLimit { count: 3, cycle: Cycle::Total }));

@@ -175,19 +175,22 @@ pub(super) fn exchanges() -> Exchanges {
         AnyOutcome::CreatePlan,
         [now()],
     );
-    all.add(
-        CreateSpendKey {
-            merchant_id: MERCHANT,
-            spend_key_id: SPEND_KEY,
-            customer_id: None,
-            key_hash: key_hash(),
-            key_preview: text("spk_abcd****"),
-            settings: spend_key_settings(),
-            now: now(),
-        },
-        AnyOutcome::CreateSpendKey,
-        [spend_key()],
-    );
+    for status in [SpendKeyStatus::Active, SpendKeyStatus::Paused] {
+        all.add(
+            CreateSpendKey {
+                merchant_id: MERCHANT,
+                spend_key_id: SPEND_KEY,
+                customer_id: None,
+                key_hash: key_hash(),
+                key_preview: text("spk_abcd****"),
+                settings: spend_key_settings(),
+                status,
+                now: now(),
+            },
+            AnyOutcome::CreateSpendKey,
+            [spend_key()],
+        );
+    }
     all.add(
         CreateWebhook {
             merchant_id: MERCHANT,

@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 
 use super::sample_values::{
-    MERCHANT, create_customer, issue_secret_key, key_hash, open_request, refusals, spend_key,
+    MERCHANT, SPEND_KEY, create_customer, issue_secret_key, key_hash, open_request, refusals, spend_key,
 };
 use super::samples::exchanges;
 use super::*;
 use crate::command::Caller;
+use crate::event::{SpendKeySettings, SpendKeyStatus};
 
 /// The text of `command` with another `value` in its field `name`.
 fn with_field(command: &AnyCommand, name: &str, value: serde_json::Value) -> String {
@@ -172,6 +173,28 @@ fn the_answer_to_the_settlement_of_a_peer_has_no_value_and_is_read_with_and_with
     }
     let other = AnyOutcome::AutoRecharge(None);
     assert_eq!(other.clone().for_peers(), other);
+}
+
+/// A leader of a release before refuses a field that it does not know, and so no key that is to be paused is made active.
+#[test]
+fn a_new_key_names_its_status_only_if_it_is_paused() {
+    let create = |status| CreateSpendKey {
+        merchant_id: MERCHANT,
+        spend_key_id: SPEND_KEY,
+        customer_id: None,
+        key_hash: key_hash(),
+        key_preview: String::new(),
+        settings: SpendKeySettings::default(),
+        status,
+        now: DateTime::UNIX_EPOCH,
+    };
+    let written = |status| AnyCommand::from(create(status)).encode();
+    assert!(!written(SpendKeyStatus::Active).contains("status"));
+    assert!(written(SpendKeyStatus::Paused).contains(r#""status":"paused""#));
+    for status in [SpendKeyStatus::Active, SpendKeyStatus::Paused] {
+        let read = AnyCommand::decode(&written(status)).unwrap();
+        assert_eq!(read, AnyCommand::from(create(status)));
+    }
 }
 
 #[test]

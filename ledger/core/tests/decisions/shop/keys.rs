@@ -22,6 +22,7 @@ impl Shop {
             key_hash: self.server_key.hash(&format!("{spend_key_id}/0")),
             key_preview: "spk_abcd****".into(),
             settings: settings_of(limits),
+            status: if limits >> 13 == 0 { SpendKeyStatus::Paused } else { SpendKeyStatus::Active },
             now: self.now,
         };
         let foreign = customer.is_some_and(|at| {
@@ -31,6 +32,11 @@ impl Shop {
         match self.execute(&command) {
             Ok(made) => {
                 assert!(!foreign);
+                let (merchant_id, now) = (command.merchant_id, self.now);
+                let unchanged =
+                    UpdateSpendKey { merchant_id, spend_key_id, edits: SpendKeyEdits::default(), now };
+                assert_eq!(made.key.status, command.status);
+                assert_eq!(self.execute(&unchanged).unwrap(), made, "as its events make it");
                 let own = self.merchants[merchant].wallet_id;
                 assert_eq!(made.key.wallet_id, customer.map_or(own, |at| self.customers[at].2));
                 let hash = command.key_hash;

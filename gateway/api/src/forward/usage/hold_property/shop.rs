@@ -10,7 +10,7 @@ use farthing_core::command::{
 };
 use farthing_core::event::{
     Cycle, Event, Fact, ProviderKeyType, RequestEvent, RequestMetered, RequestOpened, SpendKeySettings,
-    SpendLimit,
+    SpendKeyStatus, SpendLimit,
 };
 use farthing_core::ids::{
     CreditId, CustomerId, GatewayId, MerchantId, MeterId, RequestId, SecretKeyId, SpendKeyId, WalletId,
@@ -105,6 +105,7 @@ impl Shop {
             key_hash,
             key_preview,
             settings,
+            status: SpendKeyStatus::Active,
             now,
         });
         shop
