@@ -76,6 +76,12 @@ pub(crate) fn email(email: String) -> Result<String, String> {
     }
 }
 
+/// The name of a person: a text that is not blank, so that it has a first name.
+pub(crate) fn person_name(name: String) -> Result<String, String> {
+    let name = text(name, MAX_TEXT)?;
+    if name.trim().is_empty() { Err("must not be blank".to_owned()) } else { Ok(name) }
+}
+
 /// First and last name: the name splits at its first space.
 pub(crate) fn split_name(name: &str) -> (Option<String>, Option<String>) {
     let (first, last) = name.trim().split_once(' ').unwrap_or((name.trim(), ""));
@@ -278,6 +284,19 @@ mod tests {
         assert!(reference_id("user-con_1".to_owned()).is_ok());
         assert!(reference_id("🦊".repeat(255)).is_ok());
         assert!(reference_id("🦊".repeat(256)).is_err());
+    }
+
+    #[test]
+    fn the_name_of_a_person_has_a_first_name() {
+        for good in ["Ada", " Ada ", "\u{3000}Ada", "-"] {
+            assert_eq!(person_name(good.to_owned()).as_deref(), Ok(good));
+            assert!(split_name(good).0.is_some(), "{good:?}");
+        }
+        for bad in ["", " ", "\t\r\n", "\u{85}\u{a0}\u{2003}\u{3000}", "A\0"] {
+            assert!(person_name(bad.to_owned()).is_err(), "{bad:?}");
+        }
+        assert!(person_name("é".repeat(255)).is_ok());
+        assert!(person_name("é".repeat(256)).is_err());
     }
 
     #[test]

@@ -153,6 +153,16 @@ pub async fn list(
     Ok(Listed::cut(lines.into_iter().map(EventRow::from).collect(), is_cut, page))
 }
 
+/// Fails unless the cursor is the position of one of the merchant's events.
+pub async fn check_cursor(
+    db: PartitionClient<'_>,
+    merchant_id: MerchantId,
+    page: Page<'_>,
+) -> Result<(), Error> {
+    cursor(db, &merchant_id.to_string(), page).await?;
+    Ok(())
+}
+
 /// At most `wanted` events, up to the one with which they have [`MAX_PAGE_BYTES`].
 async fn page_lines(
     db: PartitionClient<'_>,

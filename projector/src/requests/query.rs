@@ -281,6 +281,15 @@ pub async fn list(
     query.page(db, page).await
 }
 
+/// Fails unless the cursor is one of the list of the merchant's requests.
+pub async fn check_cursor(
+    db: PartitionClient<'_>,
+    merchant_id: MerchantId,
+    page: Page<'_>,
+) -> Result<(), Error> {
+    start(db, merchant_id, page).await.map(drop)
+}
+
 /// Finds the request of the cursor, which may be the merchant's own id.
 async fn start(db: PartitionClient<'_>, merchant_id: MerchantId, page: Page<'_>) -> Result<Start, Error> {
     let Some(cursor) = page.cursor else { return Ok(Start::default()) };

@@ -112,6 +112,15 @@ pub async fn find(
     query::first(db, FIND, &parameters).await
 }
 
+/// Fails unless the cursor is one of the list of the merchant's spend keys.
+pub async fn check_cursor(
+    db: PartitionClient<'_>,
+    merchant_id: MerchantId,
+    page: Page<'_>,
+) -> Result<(), Error> {
+    page.start::<SpendKeyId>(db, CURSOR, &merchant_id.to_string()).await.map(drop)
+}
+
 /// The merchant's spend keys, newest first; only those on the wallet of `connection_id` when one is given.
 pub async fn list(
     db: PartitionClient<'_>,

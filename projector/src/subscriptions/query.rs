@@ -192,6 +192,15 @@ pub async fn find_active(
     query::first(db, FIND_ACTIVE, &[text(&merchant_id.to_string()), text(&customer_id.to_string())]).await
 }
 
+/// Fails unless the cursor is one of the list of the merchant's subscriptions.
+pub async fn check_cursor(
+    db: PartitionClient<'_>,
+    merchant_id: MerchantId,
+    page: Page<'_>,
+) -> Result<(), Error> {
+    page.start::<SubscriptionId>(db, CURSOR, &merchant_id.to_string()).await.map(drop)
+}
+
 /// The merchant's subscriptions, newest first.
 pub async fn list(
     db: PartitionClient<'_>,

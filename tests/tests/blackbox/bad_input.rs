@@ -138,6 +138,7 @@ fn malformed_bodies_are_refused_with_the_paths_of_the_wrong_fields() {
             ("/v1/customers", json!({"name": ["x"]}), "name"),
             ("/v1/customers", json!({"name": "n".repeat(256)}), "name"),
             ("/v1/customers", json!({"name": nul}), "name"),
+            ("/v1/customers", json!({"name": "  "}), "name"),
             ("/v1/customers", json!({"email": "nobody"}), "email"),
             ("/v1/customers", json!({"email": nul}), "email"),
             ("/v1/customers", json!({"phone": "12345"}), "phone"),
@@ -208,6 +209,7 @@ fn malformed_bodies_are_refused_with_the_paths_of_the_wrong_fields() {
                 "request_limit",
             ),
             ("/v1/spend_keys", json!({"name": "x", "rate_limit": {"rpm": 0}}), "rate_limit"),
+            ("/v1/spend_keys", json!({"name": "x", "rate_limit": {"rpm": 1.5}}), "rate_limit"),
             ("/v1/spend_keys", json!({"name": "x", "rate_limit": 5}), "rate_limit"),
             ("/v1/spend_keys", json!({"name": "x", "expires_at": "yesterday"}), "expires_at"),
             ("/v1/spend_keys", json!({"name": "x", "expires_at": "2001-01-01T00:00:00Z"}), "expires_at"),
@@ -367,6 +369,43 @@ fn malformed_paths_and_queries_are_refused() {
         }
         let filtered = merchant.get(&format!("/v1/requests?connection_id={}", stranger.id)).await.expect(200);
         assert_eq!(filtered["data"], json!([]), "another merchant's customer has no calls here");
+    });
+}
+
+#[test]
+fn an_unknown_cursor_is_refused_also_where_no_item_passes_the_filters() {
+    run(async {
+        let merchant = Merchant::funded("1").await;
+        let customer = merchant.customer("0").await;
+        let made = async |path: &str, body: &Value| merchant.post(path, body).await.expect(201);
+        made("/v1/spend_keys", &json!({"name": "k"})).await;
+        made("/v1/requests", &json!({"request_id": "reported", "tokens": 1})).await;
+        let plan = made("/v1/plans", &json!({"name": "free", "period_amount": 0})).await;
+        made("/v1/subscriptions", &json!({"customer_id": customer.id, "plan_id": plan["plan_id"]})).await;
+        for (path, id, filters) in [
+            ("/v1/requests", "request_id", ["customer_id=nobody", "meter_id=none"].as_slice()),
+            ("/v1/spend_keys", "spend_key_id", ["customer_id=nobody"].as_slice()),
+            (
+                "/v1/subscriptions",
+                "subscription_id",
+                ["customer_id=nobody", "connection_id=nobody"].as_slice(),
+            ),
+            ("/v1/ledger/events", "id", ["customer_id=nobody", "request_id=none"].as_slice()),
+        ] {
+            let listed = merchant.get(path).await.expect(200);
+            let own = listed["data"][0][id].as_str().expect("an item");
+            for filter in filters {
+                for cursor in ["nonsense", "0", "req_01ARZ3NDEKTSV4RRFFQ69G5FAV", "con_"] {
+                    let target = format!("{path}?{filter}&cursor={cursor}");
+                    let error = merchant.get(&target).await.refused(400, "cursor_invalid");
+                    assert_eq!(error["issues"][0]["path"], json!(["cursor"]), "{target}: {error}");
+                }
+                for target in [format!("{path}?{filter}"), format!("{path}?{filter}&cursor={own}")] {
+                    let page = merchant.get(&target).await.expect(200);
+                    assert_eq!((&page["data"], &page["has_more"]), (&json!([]), &json!(false)), "{target}");
+                }
+            }
+        }
     });
 }
 

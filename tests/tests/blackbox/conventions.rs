@@ -94,7 +94,8 @@ fn every_operation_refuses_an_unreadable_body_and_changes_nothing() {
         };
         for operation in Document::served().await.standard() {
             let Some(_) = operation.body else {
-                if operation.method == "POST" {
+                // A POST that is always refused reads no body.
+                if operation.method == "POST" && operation.id != "create_secret_key" {
                     let large = merchant.rest(json(request_of(&operation), &vec![b' '; TOO_LARGE])).await;
                     assert_eq!(operation.refuses(&large, "a large body"), "body_too_large");
                 }

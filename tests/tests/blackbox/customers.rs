@@ -120,6 +120,8 @@ fn an_invalid_patch_is_refused_with_its_issues_and_changes_nothing() {
         let before = merchant.events().await.len();
         for (body, paths) in [
             (json!({"name": ""}), vec!["name"]),
+            (json!({"name": " "}), vec!["name"]),
+            (json!({"name": "\t\u{a0}\u{3000}"}), vec!["name"]),
             (json!({"name": 7}), vec!["name"]),
             (json!({"name": "\u{1F600}".repeat(256)}), vec!["name"]),
             (json!({"name": "a\0b"}), vec!["name"]),

@@ -1,6 +1,6 @@
 //! Secret keys: listed without the raw keys, revoked at once when deleted, and the last one cannot be deleted.
 
-use farthing_tests::client::{Request, Response};
+use farthing_tests::client::{Body, Request, Response};
 use farthing_tests::merchant::{Merchant, deleted, forward};
 use farthing_tests::run;
 use serde_json::{Value, json};
@@ -140,5 +140,35 @@ fn concurrent_deletions_keep_the_last_key() {
             let mine = good.iter().filter(|(_, body)| body["merchant_id"] == merchant.id.as_str());
             assert_eq!(mine.count(), 1);
         }
+    });
+}
+
+#[test]
+fn no_key_is_issued_whatever_the_call_contains() {
+    run(async {
+        let merchant = Merchant::new().await;
+        let before = merchant.events().await.len();
+        let post = || Request::new("POST", "/v1/secret_keys");
+        let json = |body: Vec<u8>| post().header("Content-Type", "application/json").body(Body::Whole(body));
+        let calls = [
+            post(),
+            post().json(&json!({"name": "a key"})),
+            json(b"{".to_vec()),
+            json(vec![b' '; 2 * 1024 * 1024]),
+            post().header("Content-Type", "text/plain").body(Body::Whole(b"x".to_vec())),
+            post().header("Idempotency-Key", ""),
+            post().header("Idempotency-Key", "x".repeat(256)),
+            post().header("Idempotency-Key", "one").header("Idempotency-Key", "two"),
+            post().header("Idempotency-Key", "one").json(&json!({"name": "a key"})),
+            post().header("Idempotency-Key", "one").json(&json!({"name": "another key"})),
+        ];
+        for call in calls {
+            let stranger = call.send(merchant.gateway()).await.unwrap();
+            stranger.refused(401, "auth_header_missing");
+            let refused = merchant.rest(call).await;
+            refused.refused(403, "secret_key_issuance_paused");
+            assert_eq!(refused.head.header("idempotency-replayed"), None);
+        }
+        assert_eq!(merchant.events().await.len(), before, "nothing was appended");
     });
 }

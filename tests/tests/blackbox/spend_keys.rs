@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use chrono::{DateTime, Duration, SecondsFormat, Utc};
-use farthing_tests::client::{Request, Response};
+use farthing_tests::client::{Body, Request, Response};
 use farthing_tests::merchant::{Merchant, deleted, forward};
 use farthing_tests::provider::{Endpoint, Gate, Step, json};
 use farthing_tests::run;
@@ -86,6 +86,33 @@ fn every_cycle_of_a_limit_is_shown_as_it_was_given() {
                 assert_eq!(&shown[name], limit, "{cycle}");
             }
             assert_eq!(shown.get("key"), None, "{shown}");
+        }
+    });
+}
+
+#[test]
+fn a_number_whose_value_is_an_integer_is_that_integer() {
+    run(async {
+        let merchant = Merchant::new().await;
+        let send = async |limits: &str| {
+            let body = format!(r#"{{"name": "a test's", {limits}}}"#).into_bytes();
+            let request = Request::new("POST", "/v1/spend_keys").header("Content-Type", "application/json");
+            merchant.rest(request.body(Body::Whole(body))).await
+        };
+        let limits = r#""spend_limit": {"amount": 2.5e1, "cycle": "daily"}, "request_limit": {"count": 1e3, "cycle": "total"},
+            "rate_limit": {"rpm": 60.0, "burst": 100e-1}"#;
+        let made = send(limits).await.expect(201);
+        assert_eq!(made["spend_limit"], json!({"amount": "25.0000000000", "cycle": "daily"}));
+        assert_eq!(made["request_limit"], json!({"count": 1000, "cycle": "total"}));
+        assert_eq!(made["rate_limit"], json!({"rpm": 60, "burst": 10}));
+        for (limits, path) in [
+            (r#""rate_limit": {"rpm": 60.5}"#, json!(["rate_limit", "rpm"])),
+            (r#""rate_limit": {"rpm": 1e999999999999999999999}"#, json!(["rate_limit", "rpm"])),
+            (r#""request_limit": {"count": 5e-1, "cycle": "total"}"#, json!(["request_limit", "count"])),
+            (r#""spend_limit": {"amount": 1e400, "cycle": "daily"}"#, json!(["spend_limit", "amount"])),
+        ] {
+            let error = send(limits).await.refused(400, "validation_error");
+            assert_eq!(error["issues"][0]["path"], path, "{limits}");
         }
     });
 }
@@ -214,6 +241,43 @@ fn a_paused_key_is_refused_on_every_gateway_until_it_is_active_again() {
 }
 
 #[test]
+fn a_key_that_is_created_paused_is_refused_until_it_is_active() {
+    run(async {
+        let merchant = Merchant::new().await;
+        let body = json!({"name": "k", "status": "paused", "rate_limit": {"rpm": 60, "burst": 10}});
+        let made = merchant.post("/v1/spend_keys", &body).await.expect(201);
+        assert_eq!(made["status"], "paused", "{made}");
+        let text = |name: &str| made[name].as_str().unwrap().to_owned();
+        let key = Key { id: text("spend_key_id"), raw: text("key") };
+        let listed = merchant.get("/v1/spend_keys").await.expect(200);
+        for shown in [shown(&merchant, &key).await, listed["data"][0].clone()] {
+            assert_eq!((&shown["spend_key_id"], &shown["status"]), (&json!(key.id), &json!("paused")));
+            assert_eq!(shown["rate_limit"], body["rate_limit"], "{shown}");
+        }
+        let endpoint = free(&merchant);
+        let call =
+            async |gateway| forward("GET", &endpoint.url).bearer(&key.raw).send(gateway).await.unwrap();
+        for gateway in both_gateways(&merchant) {
+            call(gateway).await.refused(403, "spend_key_paused");
+        }
+        assert_eq!(put(&merchant, &key, &json!({"status": "active"})).await["status"], "active");
+        for gateway in both_gateways(&merchant) {
+            call(gateway).await.expect(200);
+        }
+        assert_eq!(endpoint.calls().len(), 2);
+        let active = json!({"name": "k", "status": "active"});
+        assert_eq!(merchant.post("/v1/spend_keys", &active).await.expect(201)["status"], "active");
+        for status in [json!("bogus"), json!("Paused"), json!(null), json!(7)] {
+            let body = json!({"name": "k", "status": status});
+            let error = merchant.post("/v1/spend_keys", &body).await.refused(400, "validation_error");
+            assert_eq!(error["issues"][0]["path"], json!(["status"]), "{body}: {error}");
+        }
+        let listed = merchant.get("/v1/spend_keys").await.expect(200);
+        assert_eq!(listed["data"].as_array().unwrap().len(), 2, "{listed}");
+    });
+}
+
+#[test]
 fn a_key_expires_at_its_exact_time() {
     run(async {
         let merchant = Merchant::new().await;
@@ -278,7 +342,7 @@ fn only_listed_models_and_providers_are_allowed_and_an_empty_list_allows_none() 
         unnamed.refused(403, "model_not_allowed");
         let hidden = forward("POST", &other.url)
             .header("Content-Type", "text/plain")
-            .body(farthing_tests::client::Body::Whole(dear.to_string().into_bytes()));
+            .body(Body::Whole(dear.to_string().into_bytes()));
         merchant.send(&key.raw, hidden).await.refused(403, "model_not_allowed");
 
         put(&merchant, &key, &json!({"allowed_models": null, "allowed_providers": ["openai"]})).await;

@@ -275,6 +275,8 @@ mod tests {
     #[test]
     fn everything_that_is_missing_is_told() {
         assert_eq!(wrong(""), ["name", "email", "amount", "card_number", "card_expiry", "card_cvc"]);
+        let blank = wrong("name=+%09%C2%A0&email=+");
+        assert_eq!(blank, ["name", "email", "amount", "card_number", "card_expiry", "card_cvc"]);
         let person = "name=Ada+King&email=ada%40example.com&phone=%2B49+30-123456";
         assert_eq!(
             wrong(&format!("{person}&amount=9.99&card_number=1&card_expiry=1&card_cvc=1")),

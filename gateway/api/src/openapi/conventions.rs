@@ -30,7 +30,7 @@ const OF_A_BODY: [&str; 3] = ["validation_error", "body_too_large", "content_typ
 /// in turn and the later ones get the first one's answer, so none gets `idempotency_in_progress`.
 const OF_A_POST: [&str; 2] = ["validation_error", "body_too_large"];
 
-/// The error of a POST whose key was used before. An endpoint that never succeeds does not use up keys.
+/// The error of a POST whose key was used before.
 const OF_A_USED_KEY: [&str; 1] = ["idempotency_key_reused"];
 
 /// Errors of a forwarded call that may have an `Idempotency-Key`: all methods except GET and HEAD.
@@ -81,6 +81,7 @@ pub(super) fn apply(document: &mut Value) {
 fn complete(kind: Kind, method: &str, operation: &mut Map<String, Value>) {
     let mut codes = Codes::default();
     codes.add(OF_EVERY_CALL);
+    let takes_key = takes_idempotency_key(kind, method) && (kind == Kind::Forward || can_succeed(operation));
     match kind {
         Kind::Standard => {
             operation.insert("security".to_owned(), json!([{"secretKey": []}]));
@@ -101,7 +102,6 @@ fn complete(kind: Kind, method: &str, operation: &mut Map<String, Value>) {
     if parameters.iter().any(|parameter| parameter["name"] == "cursor") {
         codes.add(["cursor_invalid"]);
     }
-    let takes_key = takes_idempotency_key(kind, method);
     if takes_key {
         parameters.push(json!({"$ref": "#/components/parameters/IdempotencyKey"}));
         match kind {
@@ -121,7 +121,7 @@ fn complete(kind: Kind, method: &str, operation: &mut Map<String, Value>) {
     }
     let responses = operation.entry("responses").or_insert_with(|| json!({}));
     let responses = responses.as_object_mut().expect("responses are an object");
-    if takes_key && responses.keys().any(|status| status.starts_with('2')) {
+    if takes_key && responses.keys().any(|status| is_success(status)) {
         codes.add(OF_A_USED_KEY);
     }
     codes.take_from(responses);
@@ -149,7 +149,17 @@ fn kind(operation: &Map<String, Value>) -> Kind {
     }
 }
 
-/// Whether the operation takes an idempotency key: every POST, and every forwarded call except GET and HEAD.
+/// Whether the operation has a success. One that has none reads neither an idempotency key nor a body.
+fn can_succeed(operation: &Map<String, Value>) -> bool {
+    let responses = operation.get("responses").and_then(Value::as_object);
+    responses.is_some_and(|responses| responses.keys().any(|status| is_success(status)))
+}
+
+fn is_success(status: &str) -> bool {
+    status.starts_with('2')
+}
+
+/// Whether the operation may take an idempotency key: every POST, and every forwarded call except GET and HEAD.
 fn takes_idempotency_key(kind: Kind, method: &str) -> bool {
     match kind {
         Kind::Standard => method == "post",

@@ -20,6 +20,13 @@ use crate::rules;
 /// The schema pattern of a string without NUL.
 const NO_NUL: &str = r"^[^\u0000]*$";
 
+/// The schema pattern of a string without NUL that has a character other than white space.
+const NOT_BLANK: &str = concat!(
+    r"^[^\u0000]*",
+    r"[^\u0000\u0009-\u000d\u0020\u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]",
+    r"[^\u0000]*$",
+);
+
 /// The longest value of a query parameter, in characters.
 const MAX_FILTER: usize = 64 * 1024;
 
@@ -190,6 +197,11 @@ fn text_schema() -> ObjectBuilder {
 value! {
     /// A text of 1 to 255 characters.
     Text(String) = text(|text| rules::text(text, rules::MAX_TEXT)), text_schema()
+}
+
+value! {
+    /// The name of a person: 1 to 255 characters, not all of them white space.
+    PersonName(String) = text(rules::person_name), text_schema().pattern(Some(NOT_BLANK))
 }
 
 value! {
@@ -392,6 +404,18 @@ mod tests {
             assert_eq!(text(content), None);
         }
         assert_eq!(read::<Text>(r#""\ud800""#), None);
+    }
+
+    #[test]
+    fn a_name_is_documented_as_it_is_read() {
+        let documented = regex::Regex::new(NOT_BLANK).unwrap();
+        // The last white space is U+3000.
+        for character in '\0'..='\u{3100}' {
+            for name in [character.to_string(), format!(" {character}\n")] {
+                let is_read = read::<PersonName>(&json!(name).to_string()).is_some();
+                assert_eq!(documented.is_match(&name), is_read, "{name:?}");
+            }
+        }
     }
 
     #[test]

@@ -26,6 +26,9 @@ const MAX_RATE: u64 = 1_000_000_000_000;
 /// The longest decimal string, in characters.
 const MAX_DECIMAL_STRING: usize = 64;
 
+/// More zeros than a number that is read may end with: each of them is beyond every bound.
+const MAX_ZEROS: usize = MAX_DECIMAL_STRING;
+
 /// The highest position that can be asked for: beyond any log, and exact in every JSON reader.
 const MAX_POSITION: i64 = 9_007_199_254_740_991;
 
@@ -280,7 +283,7 @@ fn is_number(text: &str) -> bool {
 
 fn count(literal: Literal) -> Result<u64, String> {
     let count = match literal {
-        Literal::Written(written) => serde_json::from_str(&written).ok(),
+        Literal::Written(written) => integer_text(written).and_then(|digits| digits.parse().ok()),
         Literal::Text(_) => None,
     };
     rules::count(count.unwrap_or(0))
@@ -302,11 +305,39 @@ fn decimal_text(literal: Literal) -> Result<String, String> {
     match literal {
         Literal::Text(text) => Ok(text),
         Literal::Written(written) => {
-            let digits = written.strip_prefix('-').unwrap_or(&written);
-            let is_integer = digits.bytes().all(|byte| byte.is_ascii_digit());
-            if is_integer { Ok(written) } else { Err("must be a decimal string".to_owned()) }
+            integer_text(written).ok_or_else(|| "must be a decimal string".to_owned())
         }
     }
+}
+
+/// The plain digits of a JSON number whose value is an integer, with its sign: `60` for `60.0`, `1000` for `1e3`. A huge
+/// exponent adds no more than [`MAX_ZEROS`], so that it costs nothing; the number is out of range all the same.
+fn integer_text(written: String) -> Option<String> {
+    let (sign, unsigned) = written.strip_prefix('-').map_or(("", written.as_str()), |rest| ("-", rest));
+    if unsigned.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Some(written);
+    }
+    if !is_number(&written) {
+        return None;
+    }
+    let (number, exponent) = unsigned.split_once(['e', 'E']).unwrap_or((unsigned, "0"));
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let digits = format!("{whole}{fraction}");
+    let significant = digits.trim_end_matches('0');
+    if significant.is_empty() {
+        return Some(format!("{sign}0"));
+    }
+    let beyond = if exponent.starts_with('-') { i64::MIN } else { i64::MAX };
+    let exponent = exponent.parse().unwrap_or(beyond);
+    let trimmed = i64::try_from(digits.len() - significant.len()).ok()?;
+    let after_point = i64::try_from(fraction.len()).ok()?;
+    // The zeros that follow the significant digits. If there are fewer than none, the last digits are after the point.
+    let zeros = exponent.saturating_add(trimmed - after_point);
+    if zeros < 0 {
+        return None;
+    }
+    let zeros = usize::try_from(zeros).map_or(MAX_ZEROS, |zeros| zeros.min(MAX_ZEROS));
+    Some(format!("{sign}{}{}", significant.trim_start_matches('0'), "0".repeat(zeros)))
 }
 
 #[cfg(test)]
@@ -392,9 +423,37 @@ mod tests {
         let shown = |json| read::<AmountInput>(json).map(|amount| amount.0.to_string());
         assert_eq!(shown("5").as_deref(), Some("5.0000000000"));
         assert_eq!(shown("\"0.0000000001\"").as_deref(), Some("0.0000000001"));
-        for json in ["0.5", "5.0", "1e3", "true", "\"1e3\"", "-1", "99999999999999999999999999999999999999"] {
+        for (json, value) in
+            [("5.0", "5"), ("1e3", "1000"), ("1.20E+1", "12"), ("2000e-3", "2"), ("0.0", "0")]
+        {
+            assert_eq!(shown(json), shown(value), "{json}");
+            assert!(shown(json).is_some(), "{json}");
+        }
+        let no_integers =
+            ["0.5", "true", "null", "[5]", "\"1e3\"", "15e-1", "5.0000000000000000000000000000001"];
+        let out_of_range = ["-1", "-1.0", "1e7", "99999999999999999999999999999999999999"];
+        let huge = ["1e99999999999999999999", "1e2147483648", "1e-99999999999999999999", "-1e400"];
+        for json in no_integers.into_iter().chain(out_of_range).chain(huge) {
             assert_eq!(shown(json), None, "{json}");
         }
+        assert_eq!(shown("0e99999999999999999999"), shown("0"));
+        assert_eq!(read::<PositionInput>("1.0e6"), read::<PositionInput>("1000000"));
+        assert_eq!(read::<PositionInput>("1.5"), None);
+    }
+
+    #[test]
+    fn the_integer_of_a_number_is_its_exact_value() {
+        let config = ProptestConfig::with_source_file(file!());
+        let numbers = r"-?(0|[1-9][0-9]{0,5})(\.[0-9]{0,3}0{0,3}[0-9])?([eE][+-]?0?[0-9])?";
+        proptest!(config, |(text in numbers)| {
+            let exact = number(Literal::Written(text.clone())).unwrap().normalize();
+            let integer = integer_text(text.clone());
+            prop_assert_eq!(integer.is_some(), exact.scale() == 0, "{}", text);
+            if let Some(integer) = integer {
+                prop_assert_eq!(Decimal::from_str_exact(&integer), Ok(exact), "{}", text);
+            }
+        });
+        assert_eq!(integer_text("1e999999999".to_owned()).unwrap().len(), 1 + MAX_ZEROS);
     }
 
     #[test]
@@ -418,7 +477,15 @@ mod tests {
     #[test]
     fn counts_are_above_zero_and_page_limits_between_1_and_100() {
         assert_eq!(read::<Count>("1000000000000").unwrap().0, 1_000_000_000_000);
+        for (json, count) in [("60.0", 60), ("1e3", 1000), ("1E12", 1_000_000_000_000), ("70e-1", 7)] {
+            assert_eq!(read::<Count>(json), Some(Count(count)), "{json}");
+        }
         for json in ["0", "-1", "1.5", "\"1\"", "1000000000001", "99999999999999999999"] {
+            assert_eq!(read::<Count>(json), None, "{json}");
+        }
+        for json in
+            ["0.0", "-1.0", "\"1.0\"", "15e-1", "1e13", "1e999999999", "1e99999999999999999999", "true"]
+        {
             assert_eq!(read::<Count>(json), None, "{json}");
         }
         for bad in ["0", "101", "-1", "1.5", "ten", "", "99999999999", "\0"] {

@@ -73,7 +73,7 @@ pub(super) async fn create(
 struct NewCustomerBody {
     reference_id: Option<values::ReferenceId>,
     /// Split into first and last name at the first space.
-    name: Option<values::Text>,
+    name: Option<values::PersonName>,
     email: Option<values::Email>,
     phone: Option<values::Phone>,
     metadata: Option<values::CustomerMetadata>,
@@ -99,6 +99,15 @@ mod tests {
         let body: NewCustomerBody = input::body("{}").unwrap();
         assert_eq!(body.personal(), PersonalData::default());
         assert!(body.reference_id.is_none() && body.metadata.is_none());
+    }
+
+    #[test]
+    fn a_blank_name_is_refused() {
+        assert!(input::body::<NewCustomerBody>(r#"{"name":" Ada "}"#).is_ok());
+        for json in [r#"{"name":" "}"#, r#"{"name":"\n\u00a0"}"#] {
+            let refused = input::body::<NewCustomerBody>(json).is_err();
+            assert!(refused, "{json}");
+        }
     }
 
     #[test]

@@ -70,8 +70,8 @@ struct CustomerChangesBody {
     reference_id: Patch<values::ReferenceId>,
     /// Split into first and last name at the first space.
     #[serde(default)]
-    #[schema(value_type = Option<values::Text>)]
-    name: Patch<values::Text>,
+    #[schema(value_type = Option<values::PersonName>)]
+    name: Patch<values::PersonName>,
     #[serde(default)]
     #[schema(value_type = Option<values::Email>)]
     email: Patch<values::Email>,
@@ -153,6 +153,19 @@ mod tests {
         assert_eq!(edits.metadata, Some(BTreeMap::new()));
         assert_eq!(edits.contact, [ContactPart::Name, ContactPart::Email, ContactPart::Phone]);
         assert_eq!(edits.personal, PersonalData::default());
+    }
+
+    #[test]
+    fn a_blank_name_clears_nothing() {
+        for json in [r#"{"name":" "}"#, r#"{"name":"\t\u3000"}"#] {
+            let Err(ApiError::Input(InputError::Validation(issues))) =
+                input::body::<CustomerChangesBody>(json)
+            else {
+                panic!("accepted: {json}")
+            };
+            let paths: Vec<_> = issues.iter().map(|issue| issue.path.join(".")).collect();
+            assert_eq!(paths, ["name"], "{json}");
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::State;
+use farthing_core::ids::MerchantId;
 use farthing_core::secret::hex;
 use farthing_projector::ReadModel;
 use farthing_projector::journal::Kinds;
@@ -129,12 +130,11 @@ pub(super) async fn list(
         issues.refuse(["to"], "must not be before from");
     }
     issues.checked()?;
-    let nothing = || Ok(Reply::ok(List::new(Vec::new(), false, None)));
     let customer_id = match &customer {
         None => None,
         Some(name) => match older_and_newer_names::customer_id(&app, merchant_id, name).await? {
             Some(id) => Some(id),
-            None => return nothing(),
+            None => return nothing(&reads, merchant_id, &page).await,
         },
     };
     let call = match &events.request_id {
@@ -142,7 +142,10 @@ pub(super) async fn list(
         Some(name) => {
             let connection = reads.caught_up(ReadModel::Requests, merchant_id).await?;
             let found = within(requests::find(connection.partition(), merchant_id, &name.0)).await?;
-            let Some(found) = found else { return nothing() };
+            let Some(found) = found else {
+                drop(connection);
+                return nothing(&reads, merchant_id, &page).await;
+            };
             Some(Call { request_id: found.request_id, opened_at: found.created_at, ended_at: found.ended_at })
         }
     };
@@ -153,6 +156,19 @@ pub(super) async fn list(
     let last = listed.items.last().map(|row| row.position.to_string());
     let shown = listed.items.iter().map(LedgerEvent::new).collect::<Result<_, _>>()?;
     Ok(Reply::ok(List::new(shown, listed.has_more, last)))
+}
+
+/// The page of a filter that no event passes. Its cursor must be one of the list all the same.
+async fn nothing(
+    reads: &Reads,
+    merchant_id: MerchantId,
+    page: &PageQuery,
+) -> Result<Reply<List<LedgerEvent>>, ApiError> {
+    if page.cursor().is_some() {
+        let connection = reads.caught_up(ReadModel::Journal, merchant_id).await?;
+        within(query::check_cursor(connection.partition(), merchant_id, page.as_query())).await?;
+    }
+    Ok(Reply::ok(List::new(Vec::new(), false, None)))
 }
 
 #[cfg(test)]

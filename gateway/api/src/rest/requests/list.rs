@@ -35,6 +35,11 @@ pub(super) async fn list(
     let filter = RequestFilter::checked(query, &mut issues);
     issues.checked()?;
     let Some(filter) = filter.resolved(&app, merchant_id).await? else {
+        // The cursor must be one of the list all the same.
+        if page.cursor().is_some() {
+            let connection = reads.caught_up(ReadModel::Requests, merchant_id).await?;
+            within(query::check_cursor(connection.partition(), merchant_id, page.as_query())).await?;
+        }
         return Ok(Reply::ok(List::new(Vec::new(), false, None)));
     };
     let connection = reads.caught_up(ReadModel::Requests, merchant_id).await?;

@@ -58,13 +58,18 @@ pub(super) async fn list(
     let mut issues = Issues::default();
     let customer = customer.customer(&mut issues);
     issues.checked()?;
-    let customer_id = match customer {
+    let customer_id = match &customer {
         None => None,
-        Some(customer) => match older_and_newer_names::customer_id(&app, merchant_id, &customer).await? {
-            Some(id) => Some(id),
-            None => return Ok(Reply::ok(List::new(Vec::new(), false, None))),
-        },
+        Some(customer) => older_and_newer_names::customer_id(&app, merchant_id, customer).await?,
     };
+    if customer.is_some() && customer_id.is_none() {
+        // The cursor must be one of the list all the same.
+        if page.cursor().is_some() {
+            let connection = reads.caught_up(ReadModel::Subscriptions, merchant_id).await?;
+            within(query::check_cursor(connection.partition(), merchant_id, page.as_query())).await?;
+        }
+        return Ok(Reply::ok(List::new(Vec::new(), false, None)));
+    }
     let connection = reads.caught_up(ReadModel::Subscriptions, merchant_id).await?;
     let status = match status {
         Some(StatusFilter::Active) => Some(query::SubscriptionStatus::Active),
