@@ -39,7 +39,7 @@ mod usage;
 mod whole_body;
 
 pub(crate) use self::called_endpoint::CalledEndpoint;
-pub(crate) use self::credential::{caller_of, is_ours};
+pub(crate) use self::credential::{caller_of, has_credential};
 pub(crate) use self::endpoint::{answer, routes, served};
 pub(crate) use self::forwarder::Forwarder;
 pub use self::headers::ResponseHeaders;

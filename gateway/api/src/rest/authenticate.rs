@@ -124,15 +124,15 @@ impl FromRequestParts<Arc<App>> for Caller {
     }
 }
 
-/// The key of a call with this raw query, in any slot. A bearer token that has no form of a credential is an unknown secret key,
-/// as at the other standard endpoints.
+/// The key of a call with this raw query, in any slot. Where no slot has a credential of ours, a bearer token is an unknown secret
+/// key, as at the other standard endpoints.
 fn in_any_slot(
     headers: &HeaderMap,
     query: &str,
     server_key: &ServerKey,
 ) -> Result<command::Caller, ApiError> {
     forward::caller_of(headers, query, server_key).map_err(|error| match bearer(headers) {
-        Ok(token) if !forward::is_ours(token) => ApiError::Auth(AuthError::SecretKeyInvalid),
+        Ok(_) if !forward::has_credential(headers, query) => ApiError::Auth(AuthError::SecretKeyInvalid),
         Ok(_) | Err(_) => error,
     })
 }
@@ -208,6 +208,8 @@ mod tests {
         // e30= is {}.
         assert_eq!(code(&[("authorization", "Bearer e30=")], ""), "forward_token_json_invalid");
         assert_eq!(code(&[("x-api-key", "sk-theirs")], ""), "forward_token_json_invalid");
+        let beside_anothers = [("authorization", "Bearer sk-theirs"), ("x-api-key", "e30=")];
+        assert_eq!(code(&beside_anothers, ""), "forward_token_json_invalid");
     }
 
     #[test]

@@ -22,7 +22,7 @@ SELECT ledger.append_batch($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $1
 /// decided at. Returns the partitions of those that were appended. It does for each what `ledger.append` does for a batch without
 /// anything else, in one statement without a function: with many partitions, batches are small and functions dear.
 ///
-/// It can be a transaction of its own: a wait for a head, in which it keeps the others locked, is no longer than half a second.
+/// It can be a transaction of its own: each wait for a head, in which it keeps the others locked, is no longer than half a second.
 /// That is set before the first head is locked, since the rows of FROM are complete by then.
 pub(super) const APPEND_EVENTS: &str = "\
 WITH moved AS (

@@ -34,8 +34,8 @@ const MAX_GROUP_BYTES: usize = 8 * 1024 * 1024;
 /// The most bytes of batches that are appended by one statement, which keeps their lines in the memory of Postgres.
 const MAX_STATEMENT_BYTES: usize = 2 * 1024 * 1024;
 
-/// A transaction that waits for a head, or for this process, keeps the other heads locked meanwhile: no longer than this,
-/// which is less than a lease. An append that waits for its head is then executed alone.
+/// A transaction that waits for a head, or for this process, keeps the other heads locked meanwhile: no longer than this for
+/// each head, and than an attempt in all. An append that waits for its head is then executed alone.
 const BEGIN: &str = "\
 BEGIN;
 SET LOCAL lock_timeout = '500ms';
@@ -211,12 +211,13 @@ impl Connection {
             let mut together = if at_once == group.len() {
                 self.commit_events(group, metrics).await
             } else {
-                self.commit_together(group, metrics, at_once).await
+                self.commit_together(group, metrics, at_once, was_tried).await
             };
             if together == Together::SomeFailed {
                 group.sort_unstable_by_key(|append| append.partition);
                 // By a statement for each, which tells which one failed.
-                together = self.commit_together(group, metrics, 0).await;
+                was_tried = true;
+                together = self.commit_together(group, metrics, 0, was_tried).await;
             }
             if together == Together::Answered {
                 return;
@@ -225,11 +226,8 @@ impl Connection {
         }
         while let Some(Append { partition, expected, batch, .. }) = group.first() {
             let started = Instant::now();
-            let appended = match execute(&self.client, &self.append, *partition, *expected, batch).await {
-                // The leader looks up which it is.
-                Ok(false) if was_tried => Err(StoreError::Other("the head has moved meanwhile".to_owned())),
-                appended => appended,
-            };
+            let appended = execute(&self.client, &self.append, *partition, *expected, batch).await;
+            let appended = unless_moved_meanwhile(appended, was_tried);
             count_commit(metrics, started, usize::from(matches!(appended, Ok(true))));
             let _ = group.remove(0).reply.send(appended);
         }
@@ -240,7 +238,7 @@ impl Connection {
         let started = Instant::now();
         match append_events(&self.client, &self.append_events, &batches(group)).await {
             Ok(appended) => {
-                answer_all(group, appended.into_iter().map(Ok), started, metrics);
+                answer_all(group, appended.into_iter().map(Ok), false, started, metrics);
                 Together::Answered
             }
             Err(error) if is_rolled_back(&error) => Together::SomeFailed,
@@ -252,12 +250,13 @@ impl Connection {
     }
 
     /// Commits all appends of `group` in one transaction and answers them, or none of them. So many first ones are of events
-    /// alone, and are appended by one statement.
+    /// alone, and are appended by one statement. Whether all of them were tried before says `was_tried`.
     async fn commit_together(
         &self,
         group: &mut Vec<Append>,
         metrics: &LedgerMetrics,
         first_count: usize,
+        was_tried: bool,
     ) -> Together {
         let started = Instant::now();
         let (first, others) = group.split_at(first_count);
@@ -285,7 +284,7 @@ impl Connection {
         };
         match begun.and(committed) {
             Ok(()) if failure.is_none() && appended.iter().all(Result::is_ok) => {
-                answer_all(group, at_once.into_iter().map(Ok).chain(appended), started, metrics);
+                answer_all(group, at_once.into_iter().map(Ok).chain(appended), was_tried, started, metrics);
                 Together::Answered
             }
             // After an error in the transaction, Postgres rolls back when it is told to commit.
@@ -314,10 +313,20 @@ fn batches(group: &[Append]) -> Vec<(Partition, Head, &AppendBatch)> {
     group.iter().map(|append| (append.partition, append.expected, &*append.batch)).collect()
 }
 
+/// The answer to an append. One that was tried before and is not at its head now may have been appended then: its leader looks up
+/// which it is.
+fn unless_moved_meanwhile(appended: StoreResult<bool>, was_tried: bool) -> StoreResult<bool> {
+    match appended {
+        Ok(false) if was_tried => Err(StoreError::Other("the head has moved meanwhile".to_owned())),
+        appended => appended,
+    }
+}
+
 /// Counts the transaction since `started` that has committed `group`, and answers whether each was appended.
 fn answer_all(
     group: &mut Vec<Append>,
     appended: impl Iterator<Item = Result<bool, Error>>,
+    was_tried: bool,
     started: Instant,
     metrics: &LedgerMetrics,
 ) {
@@ -325,7 +334,7 @@ fn answer_all(
     let count = appended.iter().filter(|appended| matches!(appended, Ok(true))).count();
     count_commit(metrics, started, count);
     for (append, appended) in group.drain(..).zip(appended) {
-        let _ = append.reply.send(appended.map_err(StoreError::from));
+        let _ = append.reply.send(unless_moved_meanwhile(appended.map_err(StoreError::from), was_tried));
     }
 }
 

@@ -147,6 +147,11 @@ pub(crate) fn caller_of(
     find(headers, &Query::read(query).keys, server_key).map(|found| found.credential.caller)
 }
 
+/// Whether a slot of a request with this raw query holds what has the form of a credential of this service.
+pub(crate) fn has_credential(headers: &HeaderMap, query: &str) -> bool {
+    present(headers, &Query::read(query).keys).iter().any(|present| present.text.is_some_and(is_ours))
+}
+
 /// Whether this text has the form of a credential of this service.
 pub(crate) fn is_ours(text: &str) -> bool {
     read(text).is_ok_and(|token| token.check().is_ok())
