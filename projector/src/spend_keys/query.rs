@@ -56,24 +56,28 @@ macro_rules! select_spend_keys {
             "WHEN 'daily' THEN $3 WHEN 'weekly' THEN $4 WHEN 'monthly' THEN $5 ELSE to_timestamp(0) END ",
             "LEFT JOIN {spend_keys}.spending AS total ON total.partition = k.partition AND total.spend_key_id = k.spend_key_id ",
             "AND total.cycle = 'total' AND total.started_at = to_timestamp(0) ",
-            "WHERE k.partition = $1 AND k.merchant_id = $2 AND k.deleted_at IS NULL ",
+            "WHERE k.partition = $1 AND k.merchant_id = $2 ",
             $rest
         )
     };
 }
 
+/// A merchant's spend key by id, deleted or not. A deleted one is as it was, but its counters are zero.
+pub const FIND_EVEN_DELETED: &str = select_spend_keys!("AND k.spend_key_id = $6");
+
 /// A merchant's spend key by id.
-pub const FIND: &str = select_spend_keys!("AND k.spend_key_id = $6");
+pub const FIND: &str = select_spend_keys!("AND k.deleted_at IS NULL AND k.spend_key_id = $6");
 
 /// A merchant's spend keys, newest first.
 pub const LIST: &str = select_spend_keys!(
-    "AND (k.created_at, k.spend_key_id) < (COALESCE($6::timestamptz, 'infinity'), $7) \
+    "AND k.deleted_at IS NULL AND (k.created_at, k.spend_key_id) < (COALESCE($6::timestamptz, 'infinity'), $7) \
      ORDER BY k.created_at DESC, k.spend_key_id DESC LIMIT $8"
 );
 
 /// A merchant's spend keys on a customer's wallet.
 pub const LIST_OF_CONNECTION: &str = select_spend_keys!(
-    "AND k.connection_id = $6 AND (k.created_at, k.spend_key_id) < (COALESCE($7::timestamptz, 'infinity'), $8) \
+    "AND k.deleted_at IS NULL AND k.connection_id = $6 \
+     AND (k.created_at, k.spend_key_id) < (COALESCE($7::timestamptz, 'infinity'), $8) \
      ORDER BY k.created_at DESC, k.spend_key_id DESC LIMIT $9"
 );
 
@@ -106,10 +110,31 @@ pub async fn find(
     id: SpendKeyId,
     now: DateTime<Utc>,
 ) -> Result<Option<SpendKeyRow>, Error> {
+    first(db, FIND, merchant_id, id, now).await
+}
+
+/// The merchant's spend key `id`, deleted or not, its current cycles being those around `now`.
+pub async fn find_even_deleted(
+    db: PartitionClient<'_>,
+    merchant_id: MerchantId,
+    id: SpendKeyId,
+    now: DateTime<Utc>,
+) -> Result<Option<SpendKeyRow>, Error> {
+    first(db, FIND_EVEN_DELETED, merchant_id, id, now).await
+}
+
+/// The spend key `id` that `statement` finds.
+async fn first(
+    db: PartitionClient<'_>,
+    statement: &'static str,
+    merchant_id: MerchantId,
+    id: SpendKeyId,
+    now: DateTime<Utc>,
+) -> Result<Option<SpendKeyRow>, Error> {
     let (common, id) = (QueryScope::new(merchant_id, now), id.to_string());
     let mut parameters = common.parameters();
     parameters.push(text(&id));
-    query::first(db, FIND, &parameters).await
+    query::first(db, statement, &parameters).await
 }
 
 /// Fails unless the cursor is one of the list of the merchant's spend keys.

@@ -68,6 +68,17 @@ fn ok(_: &Call) -> Vec<Step> {
     json(200, &json!({}))
 }
 
+/// Responds to the first call with 500 once `gate` is open, and to every later one with 200.
+fn fails_once(gate: Gate) -> impl Fn(&Call) -> Vec<Step> + Send + Sync + 'static {
+    let is_tried = AtomicBool::new(false);
+    move |_: &Call| {
+        if is_tried.swap(true, Ordering::SeqCst) {
+            return json(200, &json!({}));
+        }
+        [vec![Step::Wait(gate.clone())], json(500, &json!({}))].concat()
+    }
+}
+
 fn customer_of(delivery: &Value) -> String {
     delivery["data"]["customer"]["customer_id"].as_str().unwrap_or_default().to_owned()
 }
@@ -378,6 +389,116 @@ fn a_failed_delivery_is_shown_and_can_be_resent() {
 
         merchant.rest(resend("evt_01ARZ3NDEKTSV4RRFFQ69G5FAV")).await.refused(404, "webhook_event_not_found");
         merchant.rest(resend("x")).await.refused(404, "webhook_event_not_found");
+    });
+}
+
+/// A delivery is resent during an attempt that fails after that.
+async fn a_resend_during_an_attempt_counts(flags: &'static [&'static str]) {
+    let instance = Instance::of_test_with(1, flags).await;
+    let merchant = Merchant::of(instance).await;
+    let gate = Gate::default();
+    let hook = Hook::new(&merchant, json!(["customer.created"]), fails_once(gate.clone())).await;
+    merchant.customer("0").await;
+    eventually("an attempt runs", async || (hook.receiver.calls().len() == 1).then_some(())).await;
+    let deliveries = hook.deliveries(&merchant).await;
+    let id = deliveries[0]["webhook_event_id"].as_str().unwrap();
+    let path = format!("/v1/webhooks/{}/deliveries/{id}/resend", hook.id);
+    let again = merchant.rest(Request::new("POST", path)).await.expect(200);
+    assert_eq!(again["status"], "pending");
+    assert!(!hook.receiver.only_call().is_finished(), "the attempt still runs");
+    gate.open();
+    let sent = hook.once(&merchant, "it is sent again", |delivery| delivery["status"] == "delivered").await;
+    assert_eq!((&sent[0]["attempts"], &sent[0]["last_error"]), (&json!(1), &Value::Null), "{sent:?}");
+    assert_eq!(hook.receiver.calls().len(), 2);
+    instance.stop().await;
+    instance.clear();
+}
+
+#[test]
+fn a_resend_during_an_attempt_does_not_wait_for_the_retry_of_that_attempt() {
+    run(a_resend_during_an_attempt_counts(&["--webhook-retry-ms=3600000"]));
+}
+
+#[test]
+fn a_resend_during_the_last_attempt_is_not_given_up_with_it() {
+    run(a_resend_during_an_attempt_counts(&["--webhook-give-up-seconds=0"]));
+}
+
+/// Holds up the bodies of events about customers.
+const HOLD_BODIES: &str = "BEGIN; LOCK TABLE customers.customers IN ACCESS EXCLUSIVE MODE";
+
+/// The claimed queues of the webhook $1, while a gateway waits for a lock that a test has.
+const HELD_UP: &str = "\
+SELECT count(*) FROM webhooks.lane WHERE webhook_id = $1 AND claim IS NOT NULL AND EXISTS (
+    SELECT FROM pg_stat_activity
+    WHERE datname = current_database() AND application_name = 'farthing_gateway' AND wait_event_type = 'Lock')";
+
+const PENDING: &str = "SELECT count(*) FROM webhooks.delivery WHERE webhook_id = $1 AND status = 'pending'";
+
+#[test]
+fn a_call_that_begins_after_a_change_goes_to_the_new_url_and_none_to_a_deleted_webhook() {
+    run(async {
+        let instance = Instance::of_test_with(1, &["--webhook-retry-ms=3600000"]).await;
+        let merchant = Merchant::of(instance).await;
+        let fails = |_: &Call| json(500, &json!({}));
+        let hook = Hook::new(&merchant, json!(["customer.created"]), fails).await;
+        let newer = instance.provider.endpoint(fails);
+        merchant.customer("0").await;
+        let is_tried = |delivery: &Value| delivery["attempts"] == 1;
+        let tried = hook.once(&merchant, "the first attempt fails", is_tried).await;
+        let path = format!("/v1/webhooks/{}", hook.id);
+        let id = tried[0]["webhook_event_id"].as_str().unwrap();
+        let resend = format!("{path}/deliveries/{id}/resend");
+        let holder = instance.log().await.sql;
+        let sql = &merchant.log.sql;
+        // The next attempt has begun, and its call has not.
+        let held_up = async || {
+            holder.batch_execute(HOLD_BODIES).await.unwrap();
+            merchant.rest(Request::new("POST", &resend)).await.expect(200);
+            eventually("the next attempt is held up", async || {
+                let held_up = sql.query_one(HELD_UP, &[&hook.id]).await.unwrap();
+                (held_up.get::<_, i64>(0) == 1).then_some(())
+            })
+            .await;
+        };
+
+        held_up().await;
+        merchant.patch(&path, &json!({"url": newer.url})).await.expect(200);
+        holder.batch_execute("ROLLBACK").await.unwrap();
+        hook.once(&merchant, "the second attempt fails", is_tried).await;
+        assert_eq!((hook.receiver.calls().len(), newer.calls().len()), (1, 1));
+
+        held_up().await;
+        merchant.delete(&path).await.expect(200);
+        holder.batch_execute("ROLLBACK").await.unwrap();
+        eventually("the delivery is given up", async || {
+            let pending = sql.query_one(PENDING, &[&hook.id]).await.unwrap();
+            (pending.get::<_, i64>(0) == 0).then_some(())
+        })
+        .await;
+        assert_eq!((hook.receiver.calls().len(), newer.calls().len()), (1, 1));
+        instance.stop().await;
+        instance.clear();
+    });
+}
+
+#[test]
+fn a_rotated_key_that_is_deleted_before_its_event_is_sent_is_shown() {
+    run(async {
+        let merchant = Merchant::new().await;
+        let gate = Gate::default();
+        let hook = Hook::new(&merchant, json!(["spend_key.rotated"]), fails_once(gate.clone())).await;
+        let key = merchant.post("/v1/spend_keys", &json!({"name": "k"})).await.expect(201);
+        let path = format!("/v1/spend_keys/{}", key["spend_key_id"].as_str().unwrap());
+        merchant.post(&format!("{path}/rotate"), &json!({})).await.expect(200);
+        eventually("an attempt runs", async || (hook.receiver.calls().len() == 1).then_some(())).await;
+        merchant.delete(&path).await.expect(200);
+        merchant.get(&path).await.refused(404, "spend_key_not_found");
+        gate.open();
+        hook.once(&merchant, "it is delivered", |delivery| delivery["status"] == "delivered").await;
+        let received = hook.received();
+        assert_eq!(received[0]["data"]["spend_key"]["spend_key_id"], key["spend_key_id"]);
+        assert_eq!(received.last().unwrap()["data"], received[0]["data"]);
     });
 }
 

@@ -313,22 +313,30 @@ impl Dispatcher {
         let since = Instant::now();
         let key = StateKey::Webhook(claim.webhook_id);
         let partition = claim.partition();
-        let mut slot = None;
+        let Some(webhook) = self.enabled_webhook(partition, &key).await? else {
+            return self.give_up(claim, &key).await;
+        };
+        let Some(_slot) = self.attempts.take(webhook.merchant_id) else {
+            self.defer(claim.webhook_id);
+            self.release(claim).await;
+            return Ok(());
+        };
         for number in 1..=MAX_DELIVERIES_PER_TURN {
+            // A wait for a connection counts for the claim alone.
+            let db = self.db.get().await?;
+            let Some((pending, body)) = in_time(self.next_attempt(db, claim)).await? else {
+                return Ok(());
+            };
+            // Read again after all waits for Postgres, since the webhook may have changed meanwhile.
             let Some(webhook) = self.enabled_webhook(partition, &key).await? else {
                 return self.give_up(claim, &key).await;
             };
-            slot = slot.or_else(|| self.attempts.take(webhook.merchant_id));
-            if slot.is_none() {
-                self.defer(claim.webhook_id);
+            if !claim.lasts(self.timing.attempt()) {
+                // Another gateway may claim the queue before the attempt would end.
                 self.release(claim).await;
                 return Ok(());
             }
-            // A wait for a connection counts for the claim alone.
-            let db = self.db.get().await?;
-            let Some((pending, request)) = in_time(self.next_attempt(db, claim, &webhook)).await? else {
-                return Ok(());
-            };
+            let request = self.request(claim, &webhook, &pending, body);
             let Some(outcome) = self.client.send(request, self.disabled(partition, &key)).await else {
                 return self.give_up(claim, &key).await;
             };
@@ -341,13 +349,13 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// The next delivery of a queue. `None` if it must wait, or there is none: then the queue is released or closed.
+    /// The next delivery of a queue, with its body. `None` if it must wait, or there is none: then the queue is released or
+    /// closed.
     async fn next_attempt(
         &self,
         mut db: Object,
         claim: &Claim,
-        webhook: &Webhook,
-    ) -> Result<Option<(PendingDelivery, DeliveryRequest)>, Error> {
+    ) -> Result<Option<(PendingDelivery, Vec<u8>)>, Error> {
         let Some(pending) = queue::next(&db, claim).await? else {
             queue::close(&mut db, claim).await?;
             return Ok(None);
@@ -356,13 +364,8 @@ impl Dispatcher {
             queue::release(&db, claim, READ_MODEL_DELAY.as_secs_f64()).await?;
             return Ok(None);
         }
-        let request = self.request(&db, claim, &pending, webhook).await?;
-        if !claim.lasts(self.timing.attempt()) {
-            // Another gateway may claim the queue before the attempt would end.
-            queue::release(&db, claim, 0.0).await?;
-            return Ok(None);
-        }
-        Ok(Some((pending, request)))
+        let body = self.body(&db, claim, &pending).await?;
+        Ok(Some((pending, body)))
     }
 
     /// Records the outcome of an attempt. Returns whether the turn goes on, which it does only if the claim is to be kept.
@@ -383,10 +386,10 @@ impl Dispatcher {
             }
             DeliveryOutcome::Failed { status, reason } => {
                 let retry_seconds = self.timing.retry_seconds(pending.attempts + 1, pending.queued_seconds);
-                let outcome =
-                    if retry_seconds.is_some() { &self.metrics.failed } else { &self.metrics.given_up };
                 let failed = FailedAttempt { status, reason, retry_seconds };
-                queue::failed(&mut db, claim, pending.position, &failed).await?;
+                let is_queued_again = queue::failed(&mut db, claim, pending, &failed).await?;
+                let is_last = retry_seconds.is_none() && !is_queued_again;
+                let outcome = if is_last { &self.metrics.given_up } else { &self.metrics.failed };
                 outcome.inc();
                 Ok(false)
             }
@@ -455,26 +458,30 @@ impl Dispatcher {
         Ok(reached.iter().all(|reached| *reached >= position))
     }
 
-    async fn request(
-        &self,
-        db: &Client,
-        claim: &Claim,
-        pending: &PendingDelivery,
-        webhook: &Webhook,
-    ) -> Result<DeliveryRequest, Error> {
+    /// The body of a delivery.
+    async fn body(&self, db: &Client, claim: &Claim, pending: &PendingDelivery) -> Result<Vec<u8>, Error> {
         let invalid = |why: String| Error::Payload(pending.position, why);
         let recorded = reader::event_at(db, claim.partition(), pending.position).await?;
         let recorded = recorded.ok_or_else(|| invalid("it is not in the log".to_owned()))?;
         let rows = PartitionClient::new(db, &self.schemas, claim.partition());
         let body = self.payloads.payload(rows, &recorded, pending.event_id).await.map_err(invalid)?;
-        let body = body.ok_or_else(|| invalid("no webhook receives this event".to_owned()))?;
-        let secret = self.server_key.webhook_secret(claim.webhook_id);
-        Ok(DeliveryRequest {
+        body.ok_or_else(|| invalid("no webhook receives this event".to_owned()))
+    }
+
+    /// The delivery of `body` to the webhook as it is now.
+    fn request(
+        &self,
+        claim: &Claim,
+        webhook: &Webhook,
+        pending: &PendingDelivery,
+        body: Vec<u8>,
+    ) -> DeliveryRequest {
+        DeliveryRequest {
             merchant_id: webhook.merchant_id,
             url: webhook.settings.url.clone(),
-            secret,
+            secret: self.server_key.webhook_secret(claim.webhook_id),
             event_id: pending.event_id.to_string(),
             body,
-        })
+        }
     }
 }

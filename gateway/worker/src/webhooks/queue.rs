@@ -92,7 +92,7 @@ FROM due WHERE l.partition = $1 AND l.webhook_id = due.webhook_id AND l.lane = d
 RETURNING l.webhook_id, l.lane";
 
 const NEXT: &str = "\
-SELECT position, event_id, attempts, extract(epoch FROM now() - queued_at)::double precision
+SELECT position, event_id, attempts, extract(epoch FROM now() - queued_at)::double precision, queued_at
 FROM webhooks.delivery WHERE partition = $1 AND webhook_id = $2 AND lane = $3 AND status = 'pending' ORDER BY position LIMIT 1";
 
 /// Extends the claim.
@@ -115,15 +115,18 @@ UPDATE webhooks.delivery SET status = 'delivered', attempts = attempts + 1, http
     next_attempt_at = NULL, delivered_at = now()
 WHERE partition = $1 AND webhook_id = $2 AND position = $3 AND status = 'pending'";
 
+/// The outcome of an attempt that failed and is made again, unless the delivery was queued again after $6, at which it was
+/// queued when the attempt began.
 const RETRY: &str = "\
 UPDATE webhooks.delivery SET attempts = attempts + 1, http_status = $4, error = $5,
-    next_attempt_at = now() + make_interval(secs => $6)
-WHERE partition = $1 AND webhook_id = $2 AND position = $3 AND status = 'pending'";
+    next_attempt_at = now() + make_interval(secs => $7)
+WHERE partition = $1 AND webhook_id = $2 AND position = $3 AND status = 'pending' AND queued_at = $6";
 
+/// The same of the last attempt.
 const FAILED: &str = "\
 UPDATE webhooks.delivery SET status = 'failed', attempts = attempts + 1, http_status = $4, error = $5,
     next_attempt_at = NULL
-WHERE partition = $1 AND webhook_id = $2 AND position = $3 AND status = 'pending'";
+WHERE partition = $1 AND webhook_id = $2 AND position = $3 AND status = 'pending' AND queued_at = $6";
 
 /// The position of the last delivery of a webhook, and the time.
 const LAST: &str = "\
@@ -264,6 +267,8 @@ pub(super) struct PendingDelivery {
     pub(super) attempts: u32,
     /// Seconds since it was queued.
     pub(super) queued_seconds: f64,
+    /// When it was queued. Each resend changes it.
+    queued_at: DateTime<Utc>,
 }
 
 /// A failed attempt.
@@ -403,6 +408,7 @@ pub(super) async fn next(db: &Client, claim: &Claim) -> Result<Option<PendingDel
         event_id,
         attempts: u32::try_from(row.try_get::<_, i32>(2)?).unwrap_or(0),
         queued_seconds: row.try_get(3)?,
+        queued_at: row.try_get(4)?,
     }))
 }
 
@@ -441,13 +447,15 @@ pub(super) async fn delivered(
     Ok(more)
 }
 
-/// Records a failed attempt and releases the queue until the next one.
+/// Records a failed attempt at `pending` and releases the queue until the next one. If the delivery was queued again since
+/// `pending` was read, no outcome is written, and the queue is due at once. Returns whether that is so. The release locks the
+/// queue, as a [`resend`] does first: one that comes later finds the queue released, and makes it due.
 pub(super) async fn failed(
     db: &mut Client,
     claim: &Claim,
-    position: i64,
+    pending: &PendingDelivery,
     failed: &FailedAttempt,
-) -> PgResult<()> {
+) -> PgResult<bool> {
     let transaction = db.transaction().await?;
     let seconds = failed.retry_seconds.unwrap_or(0.0);
     if transaction
@@ -455,20 +463,26 @@ pub(super) async fn failed(
         .await?
         == 0
     {
-        return Ok(());
+        return Ok(false);
     }
-    let status = failed.status.map(i32::from);
-    if let Some(seconds) = failed.retry_seconds {
-        let row: [&(dyn tokio_postgres::types::ToSql + Sync); 6] =
-            [&claim.partition, &claim.webhook, &position, &status, &failed.reason, &seconds];
-        transaction.execute(RETRY, &row).await?;
+    let (status, PendingDelivery { position, queued_at, .. }) = (failed.status.map(i32::from), pending);
+    let updated = if let Some(seconds) = failed.retry_seconds {
+        let row: [&(dyn tokio_postgres::types::ToSql + Sync); 7] =
+            [&claim.partition, &claim.webhook, position, &status, &failed.reason, queued_at, &seconds];
+        transaction.execute(RETRY, &row).await?
     } else {
-        transaction
-            .execute(FAILED, &[&claim.partition, &claim.webhook, &position, &status, &failed.reason])
-            .await?;
+        let row: [&(dyn tokio_postgres::types::ToSql + Sync); 6] =
+            [&claim.partition, &claim.webhook, position, &status, &failed.reason, queued_at];
+        transaction.execute(FAILED, &row).await?
+    };
+    let is_queued_again = updated == 0;
+    if is_queued_again {
+        transaction.execute(OPEN, &[&claim.partition, &claim.webhook, &claim.lane]).await?;
+    } else if failed.retry_seconds.is_none() {
         close_if_empty(&transaction, claim).await?;
     }
-    transaction.commit().await
+    transaction.commit().await?;
+    Ok(is_queued_again)
 }
 
 /// The end of what was queued for a webhook at some time.
@@ -535,7 +549,8 @@ async fn close_if_empty(transaction: &Transaction<'_>, claim: &Claim) -> PgResul
     Ok(true)
 }
 
-/// Queues a delivery again like a new one; `false` if there is no such delivery.
+/// Queues a delivery again like a new one; `false` if there is no such delivery. An attempt at it that runs meanwhile and
+/// fails then counts for nothing.
 pub async fn resend(
     db: &mut Client,
     partition: Partition,

@@ -124,7 +124,8 @@ async fn about(db: PartitionClient<'_>, fact: &Fact) -> Result<News, ApiError> {
             data.request = requests::query::find(db, merchant_id, &id).await?.map(Request::from);
         }
         Event::SpendKey(SpendKeyEvent::Rotated(event)) => {
-            let row = spend_keys::query::find(db, merchant_id, event.spend_key_id, fact.occurred_at).await?;
+            let (id, at) = (event.spend_key_id, fact.occurred_at);
+            let row = spend_keys::query::find_even_deleted(db, merchant_id, id, at).await?;
             data.spend_key = row.map(SpendKey::from);
         }
         Event::Subscription(SubscriptionEvent::Started(event)) => {

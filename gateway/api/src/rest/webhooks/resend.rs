@@ -18,7 +18,8 @@ use crate::rest::params::NamedWithin;
 use crate::rest::writes::Writes;
 use farthing_worker::webhooks::queue;
 
-/// 200 with the delivery. It is sent again at once, or after a running delivery of the same customer.
+/// 200 with the delivery. It is sent again at once, or after a running delivery of the same customer. A pending one is begun
+/// again: its attempts and its time count from now on. If an attempt at it is running and succeeds, it is not sent again.
 ///
 /// The log does not record deliveries.
 #[utoipa::path(

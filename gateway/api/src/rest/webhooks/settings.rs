@@ -45,7 +45,8 @@ pub(super) struct WebhookChangesBody {
     #[serde(default)]
     #[schema(value_type = Option<Vec<Topic>>, min_items = 1, max_items = 100)]
     events: Patch<values::List<Topic, MAX_EVENTS>>,
-    /// A disabled webhook receives no events, and its pending deliveries fail.
+    /// A disabled webhook receives no events, and its pending deliveries fail when they are next due. If it is enabled
+    /// before, they go on.
     #[serde(default)]
     #[schema(value_type = bool)]
     enabled: Given<bool>,
