@@ -74,6 +74,66 @@ fn a_deleted_truncated_or_foreign_written_feed_is_restored_without_traffic() {
     });
 }
 
+/// The lines of the projector's log with `message`, in order.
+fn logged(instance: &Instance, message: &str) -> Vec<String> {
+    let log = std::fs::read_to_string(instance.data.join("logs/projector-0.log")).unwrap();
+    log.lines().filter(|line| line.contains(message)).map(str::to_owned).collect()
+}
+
+#[test]
+fn a_stream_that_cannot_be_created_stops_the_feed_of_its_partition_only() {
+    const OF_A_PARTITION: &str = "the feed of a partition restarts";
+    const OF_ALL: &str = "the relay restarts";
+    run(async {
+        let (merchant, _) = at_rest().await;
+        let instance = merchant.instance;
+        let partition = merchant.partition().await;
+        let other = within(HEAL, "a merchant in another partition", async || {
+            let other = Merchant::of(instance).await;
+            (other.partition().await != partition).then_some(other)
+        })
+        .await;
+        other.credit_own("1").await;
+        feed::check(instance, &merchant.log.after(0).await).await;
+        let context = patient(instance).await;
+        let (name, subject) = (feed::name(instance, partition), feed::subject(instance, partition));
+        // JetStream refuses a stream whose subject another one has.
+        let mut config = context.get_stream(&name).await.unwrap().get_info().await.unwrap().config;
+        config.subjects = vec![format!("{subject}.elsewhere")];
+        context.update_stream(config).await.unwrap();
+        let in_the_way = format!("{name}-in-the-way");
+        let config = jetstream::stream::Config {
+            name: in_the_way.clone(),
+            subjects: vec![subject],
+            ..jetstream::stream::Config::default()
+        };
+        context.create_stream(config).await.unwrap();
+        let restarts =
+            async || scrape(instance.projector_operator()).await.count("farthing_relay_restarts_total", &[]);
+        let before = (logged(instance, OF_ALL), restarts().await);
+
+        context.delete_stream(&name).await.unwrap();
+        within(HEAL, "the stream is refused again and again", async || {
+            let refused = logged(instance, "JetStream refuses the stream");
+            (refused.iter().filter(|line| line.contains(OF_A_PARTITION)).count() >= 3).then_some(())
+        })
+        .await;
+        let deleted = logged(instance, "the stream was deleted");
+        assert!(deleted.iter().any(|line| line.contains(OF_A_PARTITION)), "{deleted:?}");
+        merchant.credit_own("1").await;
+        other.credit_own("1").await;
+        let mut events = merchant.log.after(0).await;
+        events.retain(|event| event.partition != partition);
+        feed::check(instance, &events).await;
+        assert!(restarts().await >= before.1 + 3, "an operator sees it");
+        assert_eq!(logged(instance, OF_ALL), before.0, "the relay of the other partitions goes on");
+
+        context.delete_stream(&in_the_way).await.unwrap();
+        feed::check(instance, &merchant.log.after(0).await).await;
+        put_away(instance).await;
+    });
+}
+
 /// JetStream for an administrator, with a timeout that allows for a busy disk.
 async fn patient(instance: &Instance) -> jetstream::Context {
     let mut context = jetstream::new(instance.nats().await);

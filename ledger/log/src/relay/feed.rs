@@ -92,10 +92,10 @@ impl Feed {
     ) -> Result<Self, Error> {
         let context = jetstream::new(client.clone());
         let wanted = stream::config(names, partition, replicas);
-        let stream = context.get_or_create_stream(wanted).await.map_err(nats)?;
+        let stream = context.get_or_create_stream(wanted).await?;
         // The client connects behind its first request. Before the reply the count is still 0.
         let connects = client.statistics().connects.load(Ordering::Relaxed);
-        let info = stream.get_info().await.map_err(nats)?;
+        let info = stream.get_info().await?;
         set_replicas(&context, info.config, replicas).await;
         let extent = Extent::from(&info.state);
         let position = if extent.messages == 0 {
@@ -109,7 +109,7 @@ impl Feed {
                     state = ?info.state,
                     "the feed has lost messages or holds foreign ones; it is deleted and published again"
                 );
-                context.delete_stream(names.stream(partition)).await.map_err(nats)?;
+                context.delete_stream(names.stream(partition)).await?;
                 return Err(Error::Changed("the damaged feed was deleted"));
             };
             confirm(db, partition, &last).await?;
@@ -183,7 +183,7 @@ impl Feed {
         if self.client.statistics().connects.load(Ordering::Relaxed) != self.connects {
             return Err(nats("the client has reconnected"));
         }
-        let state = self.stream.get_info().await.map_err(nats)?.state;
+        let state = self.stream.get_info().await?.state;
         if !Extent::from(&state).is_intact(self.first, self.sequence, self.awaited.is_empty()) {
             return Err(Error::Changed("the stream was changed by another client"));
         }
@@ -284,9 +284,9 @@ pub(super) async fn published(
     let stream = match context.get_stream(names.stream(partition)).await {
         Ok(stream) => stream,
         Err(error) if is_missing(&error) => return Ok(0),
-        Err(error) => return Err(nats(error)),
+        Err(error) => return Err(error.into()),
     };
-    let info = stream.get_info().await.map_err(nats)?;
+    let info = stream.get_info().await?;
     let extent = Extent::from(&info.state);
     if extent.messages == 0 {
         return Ok(0);
@@ -305,7 +305,7 @@ async fn last_published(stream: &Stream, extent: Extent) -> Result<Option<Publis
         match stream.get_raw_message(sequence).await {
             Ok(message) => Ok(Published::read(&message.headers)),
             Err(error) if matches!(error.kind(), RawMessageErrorKind::NoMessageFound) => Ok(None),
-            Err(error) => Err(nats(error)),
+            Err(error) => Err(error.into()),
         }
     };
     let newest = (extent.first..=extent.last).rev().take(LOOK_BACK);

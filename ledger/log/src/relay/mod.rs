@@ -5,6 +5,7 @@
 //! from the first event when the stream is gone. Invariant: while the relay works, a stream holds exactly
 //! the events of its partition from the first on, each once. A stream that breaks this is deleted and created again.
 
+mod answer;
 mod feed;
 mod message;
 mod metrics;
@@ -54,6 +55,9 @@ pub enum Error {
     /// The stream did not take a message.
     #[error("the stream refused a message: {0}")]
     Refused(String),
+    /// JetStream answers that the stream cannot be created, read or deleted.
+    #[error("JetStream refuses the stream: {0}")]
+    RefusedStream(String),
     /// The stream is not as the relay left it.
     #[error("{0}")]
     Changed(&'static str),
@@ -185,7 +189,7 @@ impl Relay<'_> {
                     let event = "relay.forked";
                     tracing::error!(event, %partition, %error, "the feed of a partition is halted");
                 }
-                Error::Log(_) | Error::Refused(_) | Error::Changed(_) => {
+                Error::Log(_) | Error::Refused(_) | Error::RefusedStream(_) | Error::Changed(_) => {
                     let event = "relay.restarted";
                     tracing::warn!(event, %partition, %error, "the feed of a partition restarts");
                 }
