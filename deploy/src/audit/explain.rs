@@ -4,9 +4,10 @@
 use std::fmt::Display;
 
 use anyhow::{Context as _, Result};
-use farthing_core::event::{Charge, RequestMetered, RequestOpened, Source};
+use farthing_core::command::{ChargedParts, service_charge_payer};
+use farthing_core::event::{Charge, ProviderKeyType, RequestMetered, RequestOpened, Source};
 use farthing_core::ids::RequestId;
-use farthing_core::meter::Tier;
+use farthing_core::meter::{Terms, Tier};
 use farthing_core::model_price::{ModelPrice, TokenRates};
 use farthing_core::money::Amount;
 use farthing_core::usage::Usage;
@@ -88,18 +89,7 @@ fn print_text(explanation: &Explanation) -> Result<()> {
 
 /// What the admission froze.
 fn print_opened(opened: &RequestOpened) -> Result<()> {
-    let credential = match opened.charge {
-        Charge::Merchant => "a secret key: the merchant pays",
-        Charge::MeterOnly => {
-            "a secret key and a meter: the merchant pays the provider's cost, the fee is only counted"
-        }
-        Charge::Customer => "a secret key and a customer: the customer pays",
-        Charge::CustomerBilling => "a secret key, a customer and a meter: the customer pays the fee",
-        Charge::Recorded => "a secret key, a customer and a meter, billing disabled: the merchant pays",
-        Charge::MeteringOnly => "a provider key alone: metered, nobody pays",
-        Charge::SpendKey => "a spend key: its wallet pays the provider's cost",
-    };
-    show("credential", credential)?;
+    show("credential", credential(opened))?;
     show_some("spend key", opened.spend_key.map(|used| used.spend_key_id))?;
     show_some("customer", opened.parties.customer_id)?;
     show("call", &opened.endpoint)?;
@@ -119,14 +109,59 @@ fn print_opened(opened: &RequestOpened) -> Result<()> {
         for Tier { start, rate, .. } in price.tiers.as_slice() {
             show("tier", format!("from {start}: {rate}"))?;
         }
-        show("base cost", format!("paid by the {}", name(&price.base_cost_payer)))?;
-        let (rate, payer) = (terms.service_charge_rate, name(&price.service_charge_payer));
-        let percent = (rate * rust_decimal::Decimal::ONE_HUNDRED).normalize();
-        show("service charge", format!("{percent} % of the fee, paid by the {payer}"))?;
+        show_some("base cost", base_cost(opened, terms))?;
+        show_some("service charge", service_charge(opened, terms))?;
         show_some("largest fee", price.max_fee)?;
     }
     show_some("usage period", opened.period_start.map(timestamp))?;
     show("hold", format!("wallet {}, merchant {}", opened.hold.wallet, opened.hold.merchant))
+}
+
+/// The form of the credential, and who pays for the call.
+fn credential(opened: &RequestOpened) -> String {
+    let is_managed = opened.provider_key_type == ProviderKeyType::Managed;
+    let has_meter = opened.terms.is_some();
+    let (form, pays) = match opened.charge {
+        Charge::Merchant => ("a secret key", is_managed.then_some("the merchant pays")),
+        Charge::MeterOnly if is_managed => (
+            "a secret key and a meter",
+            Some("the merchant pays the provider's cost, the fee is only counted"),
+        ),
+        Charge::MeterOnly => ("a secret key and a meter", Some("the fee is only counted")),
+        Charge::Customer => ("a secret key and a customer", is_managed.then_some("the customer pays")),
+        Charge::CustomerBilling => {
+            ("a secret key, a customer and a meter", Some("the customer pays the fee"))
+        }
+        Charge::Recorded if has_meter => {
+            ("a secret key, a customer and a meter, billing disabled", Some("the merchant pays"))
+        }
+        Charge::Recorded => {
+            ("a secret key and a customer, billing disabled", is_managed.then_some("the merchant pays"))
+        }
+        Charge::MeteringOnly => return "a provider key alone: metered, nobody pays".to_owned(),
+        Charge::SpendKey => ("a spend key", is_managed.then_some("its wallet pays the provider's cost")),
+    };
+    let pays = pays.map(|pays| format!(": {pays}")).unwrap_or_default();
+    let own_key = if is_managed {
+        ""
+    } else {
+        "; on the caller's own provider key, so nobody is charged the provider's cost"
+    };
+    format!("{form}{pays}{own_key}")
+}
+
+/// Who pays the provider's cost by the meter: its payer counts only if a customer is billed, on a managed key.
+fn base_cost(opened: &RequestOpened, terms: &Terms) -> Option<String> {
+    let is_by_meter = opened.charge == Charge::CustomerBilling && ChargedParts::of(opened).model_cost;
+    is_by_meter.then(|| format!("paid by the {}", name(&terms.price.base_cost_payer)))
+}
+
+/// The service charge, if there is one: without a charged fee there is none.
+fn service_charge(opened: &RequestOpened, terms: &Terms) -> Option<String> {
+    let percent = (terms.service_charge_rate * rust_decimal::Decimal::ONE_HUNDRED).normalize();
+    let payer = service_charge_payer(opened.charge, Some(terms));
+    let is_charged = ChargedParts::of(opened).service_charge;
+    is_charged.then(|| format!("{percent} % of the fee, paid by the {}", name(&payer)))
 }
 
 /// The bill as recorded, and whether it is the same when it is computed again.
@@ -223,4 +258,112 @@ fn show(label: &str, value: impl Display) -> Result<()> {
 
 fn show_some(label: &str, value: Option<impl Display>) -> Result<()> {
     value.map_or(Ok(()), |value| show(label, value))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// An admitted call. The payers of its meter are the wallet.
+    fn opened(charge: &str, key: &str, has_meter: bool) -> RequestOpened {
+        let terms = json!({
+            "meter_id": "prd_01ARZ3NDEKTSV4RRFFQ69G5FAV",
+            "price": {
+                "rate_type": "fixed", "tier_type": "requests", "tiers": [{"start": "0", "rate": "1.0000000000"}],
+                "token_basis": "input+output", "base_cost_payer": "wallet", "service_charge_payer": "wallet",
+            },
+            "service_charge_rate": "0.019",
+        });
+        let opened = json!({
+            "request_id": "req_01ARZ3NDEKTSV4RRFFQ69G5FAV", "gateway_id": "gw_01ARZ3NDEKTSV4RRFFQ69G5FAV",
+            "charge": charge,
+            "parties": {
+                "customer_id": null, "wallet_id": null, "merchant_wallet_id": "wal_01ARZ3NDEKTSV4RRFFQ69G5FAV",
+            },
+            "provider": "openai", "provider_key_type": key, "endpoint": "POST https://a/", "model": null,
+            "metadata": {}, "terms": has_meter.then_some(terms), "period_start": null,
+            "hold": {"wallet": "0.0000000000", "merchant": "0.0000000000"},
+        });
+        serde_json::from_str(&opened.to_string()).unwrap()
+    }
+
+    #[test]
+    fn the_payers_are_those_of_the_bill() {
+        let own = "; on the caller's own provider key, so nobody is charged the provider's cost";
+        let (wallet, merchant) =
+            ("1.9 % of the fee, paid by the wallet", "1.9 % of the fee, paid by the merchant");
+        let metered = "a secret key, a customer and a meter";
+        for (charge, has_meter, on_managed, on_own, base, service) in [
+            ("merchant", false, "a secret key: the merchant pays", format!("a secret key{own}"), None, None),
+            (
+                "meter_only",
+                true,
+                "a secret key and a meter: the merchant pays the provider's cost, the fee is only counted",
+                format!("a secret key and a meter: the fee is only counted{own}"),
+                None,
+                None,
+            ),
+            (
+                "customer",
+                false,
+                "a secret key and a customer: the customer pays",
+                format!("a secret key and a customer{own}"),
+                None,
+                None,
+            ),
+            (
+                "customer_billing",
+                true,
+                "a secret key, a customer and a meter: the customer pays the fee",
+                format!("{metered}: the customer pays the fee{own}"),
+                Some("paid by the wallet"),
+                Some(wallet),
+            ),
+            (
+                "recorded",
+                true,
+                "a secret key, a customer and a meter, billing disabled: the merchant pays",
+                format!("{metered}, billing disabled: the merchant pays{own}"),
+                None,
+                Some(merchant),
+            ),
+            (
+                "recorded",
+                false,
+                "a secret key and a customer, billing disabled: the merchant pays",
+                format!("a secret key and a customer, billing disabled{own}"),
+                None,
+                None,
+            ),
+            (
+                "metering_only",
+                false,
+                "a provider key alone: metered, nobody pays",
+                "a provider key alone: metered, nobody pays".to_owned(),
+                None,
+                None,
+            ),
+            (
+                "spend_key",
+                false,
+                "a spend key: its wallet pays the provider's cost",
+                format!("a spend key{own}"),
+                None,
+                None,
+            ),
+        ] {
+            let [managed, unmanaged] = ["managed", "unmanaged"].map(|key| opened(charge, key, has_meter));
+            assert_eq!((credential(&managed).as_str(), credential(&unmanaged)), (on_managed, on_own));
+            let lines = |opened: &RequestOpened| {
+                let terms = opened.terms.as_ref();
+                let base = terms.and_then(|terms| base_cost(opened, terms));
+                (base, terms.and_then(|terms| service_charge(opened, terms)))
+            };
+            let service = service.map(ToOwned::to_owned);
+            assert_eq!(lines(&managed), (base.map(ToOwned::to_owned), service.clone()), "{charge}");
+            assert_eq!(lines(&unmanaged), (None, service), "{charge}");
+        }
+    }
 }

@@ -3,6 +3,7 @@
 
 mod checkpoint_flags;
 mod explain;
+mod figures_end;
 mod flags;
 mod head;
 pub(crate) mod operator_key;

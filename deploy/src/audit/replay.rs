@@ -12,7 +12,7 @@ use farthing_log::verify::Progress;
 use serde_json::Value;
 
 use super::flags::{self, moment_text};
-use super::progress_line;
+use super::{figures_end, progress_line};
 use crate::database::Database;
 use crate::exit_code::Soundness;
 use crate::output::{self, Shown, escaped_json};
@@ -136,17 +136,7 @@ impl States {
                 writeln!(out, "  {name:<18}  {:>23.10}", sum.decimal())?;
             }
         }
-        for head in summary.heads.iter().filter(|head| head.position > 0) {
-            writeln!(
-                out,
-                "partition {}: read to position {}, hash {}",
-                head.partition, head.position, head.hash
-            )?;
-        }
-        if let Some(warning) = summary.findings.warning() {
-            writeln!(out, "{warning}")?;
-        }
-        Ok(())
+        figures_end::write(out, &summary.heads, &summary.findings)
     }
 }
 

@@ -309,6 +309,8 @@ async fn over_rest(story: &Story) {
     let target = |parameters: &str| format!("/v1/ledger/statement?wallet_id={wallet}&{parameters}");
     let backwards = merchant.get(&target("start=2026-01-02T00:00:00Z&end=2026-01-01T00:00:00Z")).await;
     assert_eq!(backwards.refused(400, "validation_error")["issues"][0]["path"], json!(["end"]));
+    let ahead = merchant.get(&target("start=2999-01-01T00:00:00Z")).await;
+    assert_eq!(ahead.refused(400, "validation_error")["issues"][0]["path"], json!(["start"]));
     let start = "start=2020-01-01T00:00:00Z";
     merchant.get(&target(&format!("{start}&cursor=999999"))).await.refused(400, "cursor_invalid");
     merchant.get(&format!("/v1/ledger/statement?{start}")).await.refused(400, "validation_error");

@@ -70,6 +70,8 @@ fn a_request_is_explained_from_its_credential_to_the_last_digit() {
             "credential      a secret key, a customer and a meter: the customer pays the fee",
             "price file      the built-in one, prices of 2026-",
             "tier            from 2000: 500.0000000000",
+            "base cost       paid by the wallet",
+            " % of the fee, paid by the merchant",
             "provider cost   0.0056150000 = input 0.0026150000 + output 0.0030000000",
             "fee line        0.1530000000 = 306 in the tier from 2000 at 500.0000000000",
             "computed again  the same",
@@ -134,6 +136,7 @@ fn every_form_of_credential_is_explained_by_who_pays() {
                 shown.contains(&credential) && shown.contains("computed again  the same"),
                 "{charge}: {shown}"
             );
+            assert_eq!(shown.contains("\nbase cost "), charge == "customer_billing", "{charge}: {shown}");
             let explained = merchant.instance.operate(&["audit", "explain", &id]).await;
             assert_eq!((&explained["ok"], &explained["metered"]), (&json!(true), &metered), "{charge}");
             let drawn: Decimal =

@@ -70,6 +70,7 @@ async fn figures_are_marked(url: &str, wallet: &str, request: &str, are_readable
         vec!["audit", "explain", request],
         vec!["audit", "replay"],
         vec!["audit", "replay", wallet],
+        vec!["audit", "reconcile"],
     ] {
         let shown = String::from_utf8(ends(url, &command).await.stdout).unwrap();
         assert!(!are_readable || !shown.is_empty(), "{command:?}");

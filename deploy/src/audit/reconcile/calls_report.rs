@@ -6,9 +6,10 @@ use farthing_core::reconcile::calls::{CallClass, CallTotals};
 use farthing_log::audit::reconcile::calls::{CallItem, CallReport, Output};
 
 use super::table::{self, ColumnOf, number, text};
+use crate::audit::figures_end;
 use crate::audit::flags::Format;
 use crate::csv_text::{self, no_formula};
-use crate::output::{self, timestamp};
+use crate::output::{self, Shown, timestamp};
 
 const HEADER: [&str; 14] = [
     "class",
@@ -82,6 +83,7 @@ impl CallsReport {
                 let mut rows: Vec<_> = classes.map(|(class, sums)| row(class.name(), sums)).collect();
                 rows.push(row("total", &report.sums.total));
                 table::write_text(&mut out, &TOTALS, &rows)?;
+                figures_end::write(&mut out, &report.heads, &report.findings)?;
                 out.flush()
             }
             Writer::Csv(mut csv) => csv.flush(),
@@ -136,7 +138,8 @@ fn fields(item: &CallItem) -> [String; 14] {
 fn write_line(out: &mut impl Write, item: &CallItem) -> io::Result<()> {
     let class = item.class.name();
     let (at, request) = (timestamp(item.occurred_at), item.request_id);
-    let (provider, model) = (item.provider.as_deref().unwrap_or("-"), item.model.as_deref().unwrap_or("-"));
+    // Both are texts of callers.
+    let [provider, model] = [&item.provider, &item.model].map(|text| Shown(text.as_deref().unwrap_or("-")));
     let money = item.money;
     let about = match item.class {
         CallClass::OpenAtDeadGateway | CallClass::InFlight => {
@@ -160,6 +163,44 @@ fn write_line(out: &mut impl Write, item: &CallItem) -> io::Result<()> {
             format!("charged {}{overrun}", money.charged)
         }
     };
-    let model = model.escape_debug();
     writeln!(out, "{class:<20}  {at}  {request}  {provider}  {model}  {about}")
+}
+
+#[cfg(test)]
+mod tests {
+    use chrono::DateTime;
+    use farthing_core::partition::Partition;
+    use farthing_core::reconcile::calls::CallMoney;
+    use farthing_log::audit::Place;
+
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_would_obey_in_a_callers_text_is_shown_as_an_escape() {
+        let item = CallItem {
+            class: CallClass::UsageMissing,
+            request_id: "req_01ARZ3NDEKTSV4RRFFQ69G5FAV".parse().unwrap(),
+            place: Place { partition: Partition::new(0), position: 1 },
+            occurred_at: DateTime::UNIX_EPOCH,
+            merchant_id: "mer_01ARZ3NDEKTSV4RRFFQ69G5FAV".parse().unwrap(),
+            customer_id: None,
+            provider: Some("a\u{1b}[2J\nusage_missing".to_owned()),
+            model: Some("b\u{9b}2J\u{202e}\"c\"".to_owned()),
+            gateway_id: None,
+            age_seconds: None,
+            money: CallMoney::default(),
+        };
+        let mut out = Vec::new();
+        write_line(&mut out, &item).unwrap();
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "usage_missing         1970-01-01T00:00:00.000Z  req_01ARZ3NDEKTSV4RRFFQ69G5FAV  \
+             a\\u{1b}[2J\\nusage_missing  b\\u{9b}2J\\u{202e}\"c\"  charged 0.0000000000\n"
+        );
+        let item = CallItem { provider: None, model: None, ..item };
+        let mut out = Vec::new();
+        write_line(&mut out, &item).unwrap();
+        let line = String::from_utf8(out).unwrap();
+        assert!(line.contains("FAV  -  -  charged"), "{line}");
+    }
 }

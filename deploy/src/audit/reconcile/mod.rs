@@ -140,10 +140,8 @@ async fn reconcile_usage(args: &Args, path: &Path) -> Result<Soundness> {
         None => UsageMapping::built_in(&provider, &file).with_context(|| shown.clone())?,
     };
     let mut read = mapping.rows(&file).with_context(|| shown.clone())?;
-    let days = read.rows.iter().map(|row| row.key.day);
-    let ends = (days.clone().min(), days.max());
-    let from = day("--from", args.from)?.or(ends.0);
-    let to = day("--to", args.to)?.or(ends.1.map(next_day));
+    let from = day("--from", args.from)?.or(read.ends.map(|(first, _)| first));
+    let to = day("--to", args.to)?.or(read.ends.map(|(_, last)| next_day(last)));
     let (Some(from), Some(to)) = (from, to) else {
         anyhow::bail!("{shown} has no row: give --from and --to");
     };

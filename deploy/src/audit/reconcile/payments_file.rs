@@ -81,6 +81,9 @@ impl PaymentMapping {
         })?;
         row.required(&columns.amount)?;
         let number = row.number(&columns.amount)?;
+        if self.in_cents && !number.fract().is_zero() {
+            return Err(row.error(&columns.amount, "is not a whole number of cents"));
+        }
         let number = if self.in_cents { number / Decimal::ONE_HUNDRED } else { number };
         let amount: Amount = number
             .to_string()
@@ -163,11 +166,17 @@ mod tests {
     }
 
     #[test]
-    fn cents_are_divided_exactly() {
+    fn whole_cents_are_divided_exactly() {
         let mapping = r#"{"id": "id", "amount": "a", "in_cents": true, "status": "s", "statuses": {"ok": "succeeded"}}"#;
         let mapping: PaymentMapping = serde_json::from_str(mapping).unwrap();
         let rows = mapping.rows(&file("id,a,s\nx,1999,ok\n")).unwrap();
         assert_eq!(rows[0].amount.to_string(), "19.9900000000");
+        let rows = mapping.rows(&file("id,a,s\nx,1999.00,ok\n")).unwrap();
+        assert_eq!(rows[0].amount.to_string(), "19.9900000000");
+        for text in ["19.99", "1999.5", "0.001"] {
+            let error = mapping.rows(&file(&format!("id,a,s\nx,{text},ok\n"))).unwrap_err().to_string();
+            assert_eq!(error, format!("line 2, column \"a\": \"{text}\" is not a whole number of cents"));
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ use farthing_log::audit::reconcile::payments::PaymentReconciliation;
 use rust_decimal::Decimal;
 
 use super::table::{self, ColumnOf, number, text};
+use crate::audit::figures_end;
 use crate::audit::flags::Format;
 use crate::output::{self, print_line, timestamp};
 
@@ -91,5 +92,6 @@ fn write_text(rows: &[Vec<String>], result: &PaymentReconciliation) -> io::Resul
     let rows = report.classes.iter().map(|(class, totals)| total(class.name(), totals));
     let rows = rows.chain([total("total", &report.total)]).collect::<io::Result<Vec<_>>>()?;
     table::write_text(&mut out, &TOTALS, &rows)?;
+    figures_end::write(&mut out, &result.heads, &result.findings)?;
     out.flush()
 }

@@ -2,6 +2,7 @@
 //! consoles wrote them in 2026; see docs/auditing.md for the sources.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use chrono::{DateTime, NaiveDate, NaiveDateTime};
@@ -43,6 +44,9 @@ const BUILT_IN: [(&str, &str); 4] = [
     ("anthropic", ANTHROPIC_COST),
 ];
 
+/// Plausible Unix seconds: of the years 2001 to 2286. Others may be a bare year, a date without hyphens, or milliseconds.
+const UNIX_SECONDS: Range<i64> = 1_000_000_000..10_000_000_000;
+
 /// The columns of an export. A figure is the sum of its columns.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -79,6 +83,8 @@ pub(super) struct UsageMapping {
 pub(super) struct UsageRows {
     pub(super) rows: Vec<UsageRow>,
     pub(super) measures: BTreeSet<Measure>,
+    /// The first day of the export and its last one; `None` without any row. Rows of days without usage count.
+    pub(super) ends: Option<(NaiveDate, NaiveDate)>,
     /// Rows of days without usage: no model and no figure.
     pub(super) idle: u64,
 }
@@ -138,8 +144,11 @@ impl UsageMapping {
             !measures.is_empty(),
             "the mapping has no figure: name the columns of tokens, requests or cost"
         );
-        let (mut rows, mut idle) = (Vec::new(), 0);
+        let (mut rows, mut ends, mut idle) = (Vec::new(), None, 0);
         for row in file.rows() {
+            let on = day_of(row, &day)?;
+            let (first, last) = ends.unwrap_or((on, on));
+            ends = Some((on.min(first), on.max(last)));
             let is_empty = |column: &Column| row.text(column).is_empty();
             if is_empty(&model) && figures.iter().flat_map(|(_, columns)| columns).all(is_empty) {
                 idle += 1;
@@ -148,10 +157,10 @@ impl UsageMapping {
             if let Some(currency) = &currency {
                 in_dollars(row, currency)?;
             }
-            let key = UsageKey { day: day_of(row, &day)?, model: self.model_of(row, &model) };
+            let key = UsageKey { day: on, model: self.model_of(row, &model) };
             rows.push(UsageRow { line: row.line, key, figures: sums(row, &figures)? });
         }
-        Ok(UsageRows { rows, measures, idle })
+        Ok(UsageRows { rows, measures, ends, idle })
     }
 
     /// The model's name in the log.
@@ -183,7 +192,10 @@ fn sums(row: &CsvRow, columns: &[(Measure, Vec<Column>)]) -> Result<Figures> {
 fn day_of(row: &CsvRow, column: &Column) -> Result<NaiveDate> {
     let text = row.required(column)?;
     let time = |format| NaiveDateTime::parse_from_str(text, format).ok().map(|time| time.date());
-    let seconds = || Some(DateTime::from_timestamp(text.parse().ok()?, 0)?.date_naive());
+    let seconds = || {
+        let seconds = text.parse::<i64>().ok().filter(|seconds| UNIX_SECONDS.contains(seconds))?;
+        Some(DateTime::from_timestamp(seconds, 0)?.date_naive())
+    };
     let instant = || Some(DateTime::parse_from_rfc3339(text).ok()?.to_utc().date_naive());
     let day = text.parse::<NaiveDate>().ok().or_else(instant).or_else(seconds);
     let day = day.or_else(|| time("%Y-%m-%d %H:%M:%S")).or_else(|| time("%Y-%m-%dT%H:%M:%S"));
@@ -220,6 +232,9 @@ mod tests {
         let rows = rows.unwrap();
         assert_eq!(shown(&rows), ["2025-10-05 gpt-4o-2024-08-06 10 59200 10646 5760"]);
         assert_eq!(rows.idle, 1);
+        let day = |text: &str| text.parse::<NaiveDate>().unwrap();
+        let ends = (day("2025-10-05"), day("2025-10-08"));
+        assert_eq!(rows.ends, Some(ends), "a day without usage is one of the file");
         let rows = read(
             "openai",
             "start_time,end_time,start_time_iso,end_time_iso,amount_value,amount_currency,line_item,project_id\n\
@@ -257,6 +272,35 @@ mod tests {
         let file = CsvFile::parse(text.as_bytes(), b';').unwrap();
         let rows = mapping.rows(&file).unwrap();
         assert_eq!(shown(&rows), ["2025-10-05 big-1 1.75", "2025-10-05 small 2", "2025-10-05 x 2"]);
+    }
+
+    #[test]
+    fn the_ends_are_those_of_all_rows_in_any_order() {
+        let head = "usage_date_utc,model,cost_usd\n";
+        let ends = |rows: &str| {
+            let read = read("anthropic", &format!("{head}{rows}")).unwrap();
+            let ends = read.ends.map(|(first, last)| format!("{first} {last}"));
+            (ends.unwrap_or_default(), read.rows.len(), read.idle)
+        };
+        assert_eq!(ends(""), (String::new(), 0, 0));
+        let idle = "2026-08-09,,\n2026-08-01,,\n";
+        assert_eq!(ends(idle), ("2026-08-01 2026-08-09".to_owned(), 0, 2));
+        let rows = format!("2026-08-07,m,1\n{idle}2026-08-02,m,1\n");
+        assert_eq!(ends(&rows), ("2026-08-01 2026-08-09".to_owned(), 2, 2));
+        let error = read("anthropic", &format!("{head}soon,,\n")).unwrap_err().to_string();
+        assert!(error.starts_with("line 2, column \"usage_date_utc\": \"soon\" is not a date"), "{error}");
+    }
+
+    #[test]
+    fn a_number_that_is_no_plausible_time_in_seconds_is_refused() {
+        let read = |day: &str| read("anthropic", &format!("usage_date_utc,model,cost_usd\n{day},m,1\n"));
+        assert_eq!(shown(&read("1000000000").unwrap()), ["2001-09-09 m 1"]);
+        assert_eq!(shown(&read("9999999999").unwrap()), ["2286-11-20 m 1"]);
+        for day in ["2026", "20260804", "999999999", "10000000000", "1785801600000", "-1785801600", "0"] {
+            let error = read(day).unwrap_err().to_string();
+            let why = format!("line 2, column \"usage_date_utc\": \"{day}\" is not a date");
+            assert!(error.starts_with(&why), "{error}");
+        }
     }
 
     #[test]

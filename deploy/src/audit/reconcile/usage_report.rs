@@ -9,8 +9,9 @@ use rust_decimal::Decimal;
 use serde::Serialize;
 
 use super::table::{self, ColumnOf, number, text};
+use crate::audit::figures_end;
 use crate::audit::flags::Format;
-use crate::output::{self, print_line};
+use crate::output::{self, Shown, print_line};
 
 const COLUMNS: [ColumnOf; 8] = [
     text("class"),
@@ -106,7 +107,7 @@ fn shown(measure: Measure, figure: Decimal) -> String {
 
 fn write_text(result: &UsageReconciliation, left_out: LeftOut) -> io::Result<()> {
     let mut out = table::stdout();
-    let (provider, from, to) = (&result.provider, result.from, result.to);
+    let (provider, from, to) = (Shown(&result.provider), result.from, result.to);
     writeln!(out, "usage of {provider} from {from} to before {to}")?;
     let rows = rows(result);
     if !rows.is_empty() {
@@ -131,5 +132,6 @@ fn write_text(result: &UsageReconciliation, left_out: LeftOut) -> io::Result<()>
             "rows left out: {idle_rows} of days without usage, {rows_outside_period} outside of the period"
         )?;
     }
+    figures_end::write(&mut out, &result.heads, &result.findings)?;
     out.flush()
 }

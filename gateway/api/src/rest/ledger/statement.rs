@@ -83,10 +83,14 @@ pub(super) async fn show(
     let start = period.start.0.to_utc();
     // The clock of another gateway may be ahead of this one's.
     let present = wallet.counted_at.map_or(now, |last| now.max(last + JUST_AFTER));
-    let end = period.end.map_or(present, |end| end.0.to_utc());
+    let given_end = period.end.map(|end| end.0.to_utc());
+    let end = given_end.unwrap_or(present);
     let mut issues = Issues::default();
     if end < start {
-        issues.refuse(["end"], "must not be before start");
+        match given_end {
+            Some(_) => issues.refuse(["end"], "must not be before start"),
+            None => issues.refuse(["start"], "must not be in the future"),
+        }
     }
     issues.checked()?;
     let opening = within(query::funds_before(db, wallet_id, &wallet, start)).await?;
