@@ -21,9 +21,9 @@ pub(crate) struct Args {
     database: Database,
     #[command(flatten)]
     key: KeyOverride,
-    /// Whether wallets hold real money. The first run sets it; it never changes.
+    /// Whether wallets hold real money. The first run needs it and sets it; it never changes.
     #[arg(long, value_enum)]
-    mode: Mode,
+    mode: Option<Mode>,
     /// Number of partitions of the log, from 1 to 1024. The first run sets it; it never changes [default: 8].
     #[arg(long, env = "FARTHING_PARTITIONS", value_name = "N", value_parser = clap::value_parser!(i16).range(1..=i64::from(Partitions::MAX)))]
     partitions: Option<i16>,
@@ -59,10 +59,10 @@ struct Migrated {
 /// Runs the subcommand. The first run generates a server key if none is given.
 pub(crate) async fn run(args: &Args) -> Result<()> {
     let (database_url, given) = (args.database.reachable_url().await?, args.key.read()?);
-    let mode = match args.mode {
+    let mode = args.mode.map(|mode| match mode {
         Mode::Live => "live",
         Mode::Test => "test",
-    };
+    });
     let key = given.clone().unwrap_or_else(ServerKey::random).to_hex();
     let options = Migrate {
         mode,
@@ -74,11 +74,13 @@ pub(crate) async fn run(args: &Args) -> Result<()> {
     };
     let owner = connect(&database_url, Role::Owner).await.context("cannot connect to the database")?;
     let report = farthing_schema::migrate(owner, options).await.context("cannot migrate the database")?;
-    ensure!(
-        report.mode == mode,
-        "the database is up to date, but its mode is {}, not {mode}: the mode cannot be changed",
-        report.mode
-    );
+    if let Some(mode) = mode {
+        ensure!(
+            report.mode == mode,
+            "the database is up to date, but its mode is {}, not {mode}: the mode cannot be changed",
+            report.mode
+        );
+    }
     if let Some(key) = &given {
         let client = connect(&database_url, Role::Gateway).await.context("cannot connect to the database")?;
         let checked = server_key::check(&client, key, First::Operator).await;

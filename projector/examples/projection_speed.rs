@@ -271,7 +271,7 @@ async fn main() {
 
     let key = "00".repeat(32);
     let options = farthing_schema::Migrate {
-        mode: "test",
+        mode: Some("test"),
         server_key_hex: &key,
         partitions: Some(1),
         shape: farthing_core::state::shape(),

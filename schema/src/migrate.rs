@@ -39,6 +39,7 @@ const HISTORY_SCHEMA: &str = "public";
 const INSERT_INSTANCE: &str =
     "INSERT INTO ledger.instance (mode, server_key) VALUES ($1, $2) ON CONFLICT (only_row) DO NOTHING";
 const SELECT_INSTANCE_MODE: &str = "SELECT mode FROM ledger.instance";
+const INSTANCE_TABLE_EXISTS: &str = "SELECT to_regclass('ledger.instance') IS NOT NULL";
 const COUNT_PARTITIONS: &str = "SELECT count(*)::integer FROM ledger.heads";
 const INSERT_HEADS: &str = "INSERT INTO ledger.heads (partition, shape, generation) SELECT n::smallint, $2, $3 FROM generate_series(0, $1::integer - 1) AS n";
 const INSERT_CHECKPOINTS: &str = "INSERT INTO ledger.checkpoints (partition, generation) SELECT n::smallint, $2 FROM generate_series(0, $1::integer - 1) AS n";
@@ -82,8 +83,8 @@ pub(crate) mod embedded {
 /// The settings of a new database. An existing one keeps its own.
 #[derive(Clone, Copy)]
 pub struct Migrate<'a> {
-    /// `live` or `test`: whether the instance moves real money.
-    pub mode: &'a str,
+    /// `live` or `test`: whether the instance moves real money. A database without an instance refuses `None`.
+    pub mode: Option<&'a str>,
     /// The instance's server key, as 64 hexadecimal digits. Ignored if the database has one.
     pub server_key_hex: &'a str,
     /// The number of partitions of the log, from 1 to 1,024; `None` for 8. An existing log refuses another one than it
@@ -125,6 +126,9 @@ pub enum Error {
     /// A migration fails, or one that was applied has changed since.
     #[error("migration: {0}")]
     Migration(#[from] refinery::Error),
+    /// There is no instance yet, and nothing says which mode it is to have.
+    #[error("this database has no instance yet: its first migration needs a mode, live or test (--mode)")]
+    Mode,
     /// The key is not 64 hexadecimal digits.
     #[error("the server key must be 64 hexadecimal digits")]
     ServerKey,
@@ -159,9 +163,17 @@ pub async fn migrate(mut client: Client, options: Migrate<'_>) -> Result<Report,
     }
     client.batch_execute(SAFE_PATH).await?;
     client.execute(LOCK, &[]).await?;
+    if options.mode.is_none() && !has_instance(&client).await? {
+        return Err(Error::Mode);
+    }
     let report = apply(&mut client, options).await?;
     client.execute(UNLOCK, &[]).await?;
     Ok(report)
+}
+
+async fn has_instance(client: &Client) -> Result<bool, tokio_postgres::Error> {
+    let has_table: bool = client.query_one(INSTANCE_TABLE_EXISTS, &[]).await?.try_get(0)?;
+    Ok(has_table && client.query_opt(SELECT_INSTANCE_MODE, &[]).await?.is_some())
 }
 
 async fn apply(client: &mut Client, options: Migrate<'_>) -> Result<Report, Error> {
@@ -176,7 +188,9 @@ async fn apply(client: &mut Client, options: Migrate<'_>) -> Result<Report, Erro
         let found: i32 = client.query_one(COUNT_PARTITIONS, &[]).await?.try_get(0)?;
         citus::distribute_log(client, if found == 0 { chosen(options) } else { found }).await?;
     }
-    client.execute(INSERT_INSTANCE, &[&options.mode, &options.server_key_hex]).await?;
+    if let Some(mode) = options.mode {
+        client.execute(INSERT_INSTANCE, &[&mode, &options.server_key_hex]).await?;
+    }
     let mode = client.query_one(SELECT_INSTANCE_MODE, &[]).await?.try_get(0)?;
     let partitions = create_partitions(client, options).await?;
     let mut created = Vec::new();

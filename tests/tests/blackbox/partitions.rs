@@ -22,8 +22,12 @@ async fn new_database(name: &str) -> String {
 }
 
 async fn migrate(url: &str, flags: &[&str]) -> Output {
+    migrate_without_mode(url, &[&["--mode", "test"], flags].concat()).await
+}
+
+async fn migrate_without_mode(url: &str, flags: &[&str]) -> Output {
     let mut command = tokio::process::Command::new(program());
-    command.args(["migrate", "--mode", "test", "--json", "--database-url", url]).args(flags);
+    command.args(["migrate", "--json", "--database-url", url]).args(flags);
     command.env_remove("FARTHING_PARTITIONS").stdin(Stdio::null()).output().await.unwrap()
 }
 
@@ -55,6 +59,30 @@ fn the_first_migration_fixes_the_number_of_partitions() {
         let output = migrate(&url, &[]).await;
         let report: Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!(report["partitions"], 8, "{report}");
+    });
+}
+
+#[test]
+fn the_first_migration_needs_a_mode_and_later_ones_find_it() {
+    run(async {
+        let url = new_database("migrations_and_their_mode").await;
+        let refused = migrate_without_mode(&url, &[]).await;
+        let message = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(!refused.status.success(), "{refused:?}");
+        assert!(message.contains("its first migration needs a mode"), "{message}");
+        let sql = Log::open(&url).await.sql;
+        let has_log: bool =
+            sql.query_one("SELECT to_regnamespace('ledger') IS NOT NULL", &[]).await.unwrap().get(0);
+        assert!(!has_log, "nothing was changed");
+        assert!(migrate(&url, &[]).await.status.success());
+        let output = migrate_without_mode(&url, &[]).await;
+        assert!(output.status.success(), "{output:?}");
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(report["mode"], "test", "{report}");
+        let refused = migrate_without_mode(&url, &["--mode", "live"]).await;
+        let message = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(!refused.status.success(), "{refused:?}");
+        assert!(message.contains("its mode is test, not live"), "{message}");
     });
 }
 
