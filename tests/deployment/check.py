@@ -22,9 +22,6 @@ SECRETS = pathlib.Path("/run/secrets")
 SECONDS = 60
 API = "http://127.0.0.1:8080/v1"
 
-# What the head of compose.yaml tells an operator to set, and what stands for it in the file.
-PAGES_URL = "http://localhost:8081"
-
 
 def checked(command, **options):
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, **options)
@@ -57,7 +54,8 @@ class Composition:
         steps = [line.removeprefix("#   ") for line in text.splitlines() if line.startswith("#   ")]
         assert steps, "the head of compose.yaml makes the secrets"
         checked(["sh", "-eu", "-c", "\n".join(steps)], cwd=self.folder)
-        variables = {**self.of_image(), "FARTHING_PAGES_URL": PAGES_URL}
+        given = dict(line.split("=", 1) for line in (self.deploy / ".env").read_text().splitlines())
+        variables = {**self.of_image(), **given}
         # `${NAME:-default}` and `${NAME:?error}`
         pattern = re.compile(r"\$\{(\w+)(?::([-?])([^}]*))?\}")
         value = lambda found: variables.get(found[1]) or (found[3] if found[2] == "-" else variables[found[1]])  # noqa: E731

@@ -63,12 +63,12 @@ pub(in crate::gateway) struct Limits {
     /// Most of this memory for the calls of one merchant, in MiB; at most half of it in any case.
     #[arg(long, env = "FARTHING_DECODER_MIB_PER_MERCHANT", default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4_000))]
     pub(super) decoder_mib_per_merchant: u32,
-    /// Most commands that wait for one partition of the ledger. Settlements do not count. The default is that of
-    /// --max-calls.
+    /// Most commands that wait for one partition of the ledger. Settlements do not count. The default is twice that
+    /// of --max-calls.
     #[arg(long, env = "FARTHING_MAX_QUEUED_COMMANDS", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(super) max_queued_commands: Option<u32>,
-    /// Most memory of commands that wait for one partition of the ledger, in MiB. The default is one for each 256 MiB of
-    /// the machine's memory, at least 2 and at most 16.
+    /// Most memory of commands that wait for one partition of the ledger, in MiB. The default is one for each 128 MiB of
+    /// the machine's memory, at least 4 and at most 32.
     #[arg(long, env = "FARTHING_MAX_QUEUED_MIB", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4_000))]
     pub(super) max_queued_mib: Option<u32>,
     /// Longest time that a command waits for the ledger.
